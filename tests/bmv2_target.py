@@ -118,9 +118,6 @@ class Bmv2Target:
     def write_register(self, name: str, index: int, value: int) -> None:
         self._say(f"register_write {name} {index} {value}")
 
-    def register_size(self, name: str) -> int:
-        return int(self._named("registers", name)["size"])
-
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
         self._say(f"meter_set_rates {name} {index} " + " ".join(f"{rate / 1e6}:{burst}" for rate, burst in rates))
 

@@ -69,7 +69,7 @@ def main(args: argparse.Namespace) -> int:
     from ina.p4.compiler.errors import CompileError
     from ina.p4.compiler.reference.signals import InterpreterError
     from ina.p4.compiler.reference.tables import TableError
-    from ina.p4.tools.stf_file import StfError
+    from ina.p4.tools.stf_numbers import StfError
 
     try:
         return _search(args)

@@ -110,7 +110,7 @@ def _report_errors(run: Callable[[argparse.Namespace], int], args: argparse.Name
     from ina.p4.compiler.errors import CompileError
     from ina.p4.compiler.reference.signals import InterpreterError
     from ina.p4.compiler.reference.tables import TableError
-    from ina.p4.tools.stf_file import StfError
+    from ina.p4.tools.stf_numbers import StfError
 
     try:
         return run(args)

@@ -24,6 +24,7 @@ from ina.p4.compiler.reference.interpreter import Interpreter, InterpreterError
 from ina.p4.compiler.reference.tables import TableError
 from ina.p4.runtime.entity_error import EntityError
 from ina.p4.tools import stf_file as stf
+from ina.p4.tools.stf_numbers import StfError
 from ina.p4.tools.stf_target import PORTS, CompiledTarget, InterpreterTarget
 
 DROP_PORT = lib.INA_DROP_PORT
@@ -78,7 +79,7 @@ def run(program: Path, test: Path, target: str, options: Options) -> Outcome:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         return "no run", f"{test}:{line}: not UTF-8: {error.reason}"
-    except (BuildError, stf.StfError, InterpreterError, TableError, EntityError) as error:
+    except (BuildError, StfError, InterpreterError, TableError, EntityError) as error:
         return "no run", str(error).splitlines()[0]
     return ("pass", "") if result.passed else ("FAIL", result.failures[0])
 

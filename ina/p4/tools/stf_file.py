@@ -25,7 +25,8 @@ action without arguments needs no parentheses, nor arguments commas, `check_coun
 
     check_register NAME(INDEX) [lo|hi][[HIGH:LOW]] =|==|!=|<|<=|>|>= N      (a leading 0 makes N octal)
 
-where `hi` is the second value of a register of pairs.
+where `lo` and `hi` are the values of a register of pairs, and `lo` the only one of others. Signed cells are signed numbers; for
+them N, and what `register_write` writes, may be the number or its bits: -1 or 0xff of `int<8>`. Bits HIGH to LOW are unsigned.
 
 Rules, those of p4c's runner for BMv2: names match by suffix; `$n` in a key is `[n]`, `h.$valid$` is `h.isValid()`;
 omitted keys match anything (exact ones: 0); the higher priority wins; `$` demands the exact length, else a received
@@ -42,10 +43,11 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from string import hexdigits
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.tables import TableError
+from ina.p4.tools.stf_numbers import Json, Register, StfError, cell, number, words_of
 
 FCS = 4  # bytes of the frame check sequence, which frames here lack
 COMPARE: dict[str, Callable[[int, int], bool]] = {
@@ -59,15 +61,8 @@ COMPARE: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-class StfError(Exception):
-    """An error for a file that is malformed or names something that the program lacks; the message starts with the file, if its
-    name is known, and the line."""
-
-
 H = TypeVar("H")
 MatchValue: TypeAlias = int | tuple[int, int]
-Json: TypeAlias = dict[str, Any]
-"""A message of P4Info."""
 
 
 class Target(Protocol[H]):
@@ -99,12 +94,10 @@ class Target(Protocol[H]):
     def read_direct_counter(self, table: str, entry: H) -> tuple[int, int]: ...
 
     def read_register(self, name: str, index: int, half: int | None = None) -> int:
-        """Returns a cell, of several pipes the first one's; `half` 0 or 1: the first or second value of a register of pairs,
-        which has no cells without it (StfError)."""
+        """Returns the bits of a cell, of several pipes the first one's; `half`: of the value with this number in a struct."""
 
-    def write_register(self, name: str, index: int, value: int) -> None: ...
-
-    def register_size(self, name: str) -> int: ...
+    def write_register(self, name: str, index: int, value: int) -> None:
+        """Writes the bits of a cell that is one number."""
 
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
         """Configures a meter. `rates`: (units per second, burst) committed, then peak."""
@@ -156,14 +149,15 @@ class Result:
 def parse(text: str) -> list[Command]:
     """Returns the commands of a file, without comments (`#`) and empty lines."""
     out = []
-    lines = ((number, line.split("#", 1)[0].strip()) for number, line in enumerate(text.splitlines(), 1))
-    for number, line in lines:
+    lines = ((at, line.split("#", 1)[0].strip()) for at, line in enumerate(text.splitlines(), 1))
+    for at, line in lines:
         while line.endswith("\\"):
             line = f"{line[:-1].rstrip()} {next(lines, (0, ''))[1]}".strip()
+        line = line.rstrip("; \t")
         if line:
             name, _, rest = line.partition(" ")
             name, tab, more = name.partition("\t")
-            out.append(Command(number, name.lower(), (more + " " + rest if tab else rest).strip()))
+            out.append(Command(at, name.lower(), (more + " " + rest if tab else rest).strip()))
     return out
 
 
@@ -396,34 +390,50 @@ class _Runner(Generic[H]):
             self._fail(f"counter {name}({index}): expected {unit} {operator} {expected}, got {value}")
 
     def _do_check_register(self, text: str) -> None:
-        parsed = re.fullmatch(r"([\w.$]+)\s*\((\w+)\)\s*(lo|hi)?\s*(?:\[(\d+):(\d+)\])?\s*([=!<>]+)\s*(\w+)", text)
+        parsed = re.fullmatch(r"([\w.$]+)\s*\((-?\w+)\)\s*(lo|hi)?\s*(?:\[(\d+):(\d+)\])?\s*([=!<>]+)\s*(-?\w+)", text)
         if parsed is None:
             raise StfError(f"cannot read 'check_register {text}'")
         name, index, half, high, low, operator, expected = parsed.groups()
         compare = comparison(operator)
-        value = self.target.read_register(self._name("registers", "register", name), cell(index), int(half == "hi"))
-        if high is not None:
+        register = self._register(name)
+        which = register.half(half)
+        bits = self.target.read_register(register.name, register.cell(index), which)
+        wanted = int(expected, 8) if re.fullmatch("-?0[0-7]+", expected) else number(expected)
+        if high is None:
+            word = register.words[which]
+            value, wanted = word.value(bits), word.value(wanted) if word.fits(wanted) else wanted
+        else:
             width = int(high) - int(low) + 1
             if width < 1:
                 raise StfError(f"[{high}:{low}] has no bits: the higher one is first")
-            value = value >> int(low) & (1 << min(width, value.bit_length())) - 1
-        wanted = int(expected, 8) if re.fullmatch("0[0-7]+", expected) else number(expected)
+            value = bits >> int(low) & (1 << min(width, bits.bit_length())) - 1
         if not compare(value, wanted):
-            self._fail(f"register {name}({index}): expected {operator} {expected}, got {value:#x}")
+            got = f"{value:#x}" if value >= 0 else f"{value} ({bits:#x})"
+            self._fail(f"register {name}({index}): expected {operator} {expected}, got {got}")
 
     def _do_register_write(self, text: str) -> None:
         name, index, value = text.split()
-        self.target.write_register(self._name("registers", "register", name), cell(index), number(value))
+        register = self._register(name)
+        self.target.write_register(register.name, register.cell(index), register.number().bits(number(value)))
 
     def _do_register_read(self, text: str) -> None:
         name, index = text.split()
-        value = self.target.read_register(self._name("registers", "register", name), cell(index))
+        register = self._register(name)
+        word = register.number()
+        value = word.value(self.target.read_register(register.name, register.cell(index)))
         self.result.log.append(f"{name}[{index}] = {value}")
 
     def _do_register_reset(self, text: str) -> None:
-        name = self._name("registers", "register", text.strip())
-        for index in range(self.target.register_size(name)):
-            self.target.write_register(name, index, 0)
+        register = self._register(text.strip())
+        register.number()
+        for index in range(register.size):
+            self.target.write_register(register.name, index, 0)
+
+    def _register(self, name: str) -> Register:
+        info = self._object("registers", "register", name)
+        spec = info["typeSpec"]
+        words = words_of(spec, self.target.p4info.get("typeInfo", {}))
+        return Register(info["preamble"]["name"], int(info.get("size", 0)), words, "struct" in spec or "tuple" in spec)
 
     def _do_meter_set_rates(self, text: str) -> None:
         name, index, *rates = text.split()
@@ -462,7 +472,6 @@ def matches(pattern: str, frame: bytes) -> bool:
 
 def split_action(text: str) -> tuple[str, str, str, str]:
     """Splits "KEYS ACTION(ARGS) = NAME" into its four parts; "KEYS ACTION" will do."""
-    text = text.removesuffix(";").rstrip()
     parsed = re.fullmatch(r"(.*?)\s*([\w.$\"]+)\s*\(([^()]*)\)\s*(?:=\s*(\S+))?", text)
     if parsed is None and "(" not in text:
         parsed = re.fullmatch(r"(.*?)\s+([A-Za-z_][\w.$\"]*)()\s*(?:=\s*(\S+))?", text)
@@ -500,28 +509,10 @@ def key_name(name: str, names: list[str]) -> str:
     raise StfError(f"key '{name}' is unknown; there are: {', '.join(names)}")
 
 
-def number(text: str) -> int:
-    """Parses a decimal, 0x, 0o or 0b number."""
-    try:
-        value = int(text, 0) if text.lower().startswith(("0x", "0o", "0b")) else int(text)
-        str(value)  # Python prints no more than 4300 digits
-    except ValueError:
-        raise StfError(f"'{text:.100}' is no number" + f" of up to 4300 digits: it has {len(text)}" * (len(text) > 100)) from None
-    return value
-
-
 def comparison(operator: str) -> Callable[[int, int], bool]:
     if operator not in COMPARE:
         raise StfError(f"'{operator}' is no comparison; there are: {', '.join(COMPARE)}")
     return COMPARE[operator]
-
-
-def cell(text: str) -> int:
-    """Parses the index of a cell; Python would count a negative one from the end."""
-    index = number(text)
-    if index < 0:
-        raise StfError(f"'{text}' is no index of a cell")
-    return index
 
 
 def meter_rate(text: str) -> tuple[float, int]:

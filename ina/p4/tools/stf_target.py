@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from ina.p4.compiler.build import CompiledProgram
 from ina.p4.compiler.reference.interpreter import CloneSession, Interpreter
-from ina.p4.compiler.reference.objects import RegisterArray
-from ina.p4.compiler.reference.values import Record, number
+from ina.p4.compiler.reference.values import leaves, number, to_bits, unpack_leaf
 from ina.p4.runtime import (
     CloneSessionEntry,
     DirectCounterEntry,
@@ -24,7 +23,8 @@ from ina.p4.runtime import (
     Update,
     ValueSetEntry,
 )
-from ina.p4.tools.stf_file import FCS, Json, MatchValue, StfError
+from ina.p4.tools.stf_file import FCS, MatchValue
+from ina.p4.tools.stf_numbers import Json, StfError
 
 PORTS = 32
 PERIOD = 1_000_000_000  # ps from one packet to the next
@@ -99,16 +99,11 @@ class CompiledTarget:
         return FCS if self.switch.pipes else 0
 
     def read_register(self, name: str, index: int, half: int | None = None) -> int:
-        pair = [r["name"] for r in self.switch.program.layout["registers"] if r["name"].rpartition(".")[0] == name]
-        if pair and half is None:
-            raise _no_numbers(name)
-        return int(self.switch.register(pair[half or 0] if pair else name, index, pipe=0 if self.switch.pipes else None)[0])
+        words = [r["name"] for r in self.switch.program.layout["registers"] if r["name"].rpartition(".")[0] == name]
+        return int(self.switch.register(words[half or 0] if words else name, index, pipe=0 if self.switch.pipes else None)[0])
 
     def write_register(self, name: str, index: int, value: int) -> None:
         self.switch.write([Update("MODIFY", RegisterEntry(name, index, value))])
-
-    def register_size(self, name: str) -> int:
-        return len(self.switch.register(name))
 
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
         self.switch.write([Update("MODIFY", MeterEntry(name, index, MeterConfig(*rates[0], *rates[1])))])
@@ -179,25 +174,16 @@ class InterpreterTarget:
         return FCS if self.interpreter.machine.name == "TNA" else 0
 
     def read_register(self, name: str, index: int, half: int | None = None) -> int:
-        value = self.interpreter.registers[name][index]
-        if isinstance(value, Record) and half is not None:
-            return number(list(value.fields.values())[half])
-        return number(self._numbers(name)[index])
+        cells = self.interpreter.registers[name]
+        value, t = list(leaves(cells[index], cells.type))[half or 0]
+        return to_bits(value, t)[1]
 
     def write_register(self, name: str, index: int, value: int) -> None:
-        self._numbers(name)[index] = value
-
-    def _numbers(self, name: str) -> RegisterArray:
         cells = self.interpreter.registers[name]
-        if cells and not isinstance(cells[0], int):
-            raise _no_numbers(name)
-        return cells
+        cells[index] = unpack_leaf(value, cells.type)
 
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
         self.interpreter.meters[name].configure(index, *rates[0], *rates[1])
-
-    def register_size(self, name: str) -> int:
-        return len(self.interpreter.registers[name])
 
     def configure_direct_meter(self, table: str, entry: int, rates: list[tuple[float, int]]) -> None:
         states = self.interpreter.tables[table].meter_states
@@ -222,7 +208,3 @@ class InterpreterTarget:
 
     def digests(self) -> list[tuple[str, tuple[int, ...]]]:
         return [(d.name, tuple(map(number, d.values))) for d in self.interpreter.digests]
-
-
-def _no_numbers(register: str) -> StfError:
-    return StfError(f"the cells of register {register} are no numbers; check_register reads their halves, lo and hi")

@@ -134,3 +134,53 @@ def test_stf_reads_the_state_of_a_pipe(tmp_path: Path, target: str) -> None:
         table t { key = { hdr.data.e: exact; } actions = { hit; NoAction; } counters = d; }""", ingress="t.apply();"))
     test.write_text(STF)
     assert stf.run(path, test, target, stf.Options({}, [])) == ("pass", "")
+
+
+@pytest.fixture(scope="module")
+def registers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("registers") / "program.p4"
+    path.write_text(source(types="""struct pair_t { int<8> first; bit<8> second; } struct one_t { bit<32> x; } type bit<16> new_t;
+        struct three_t { bit<8> x; bit<8> y; bit<8> z; } struct nested_t { pair_t p; bit<8> q; }""", ingress_locals="""
+        Register<pair_t, bit<8>>(4) p; Register<int<8>, bit<8>>(4) s; Register<bit<16>, bit<8>>(4) u;
+        Register<int<64>, bit<8>>(4) w; Register<new_t, bit<8>>(4) n; Register<one_t, bit<8>>(4) one;
+        Register<three_t, bit<8>>(4) three; Register<nested_t, bit<8>>(4) nested;
+        RegisterAction<int<8>, bit<8>, bit<8>>(s) less = { void apply(inout int<8> v) { v = v - 5; } };
+        RegisterAction<int<64>, bit<8>, bit<8>>(w) wide = { void apply(inout int<64> v) { v = v - 5; } };
+        RegisterAction<pair_t, bit<8>, bit<8>>(p) both = {
+            void apply(inout pair_t v) { v.first = v.first - 5; v.second = 7; } };""",
+        ingress="less.execute(1); wide.execute(1); both.execute(1);"))
+    return path
+
+
+@pytest.mark.parametrize("target", ["interpreter", "compiled"])
+@pytest.mark.parametrize(("text", "outcome"), [
+    ("check_register s(1) = -5", "pass"), ("check_register s(1) lo = -005", "pass"), ("check_register s(1) = 0xfb;", "pass"),
+    ("check_register s(1) < 0", "pass"), ("check_register s(1) > -0x6", "pass"), ("check_register s(1) <= 0xfb", "pass"),
+    ("check_register s(1) != 0xfb", "register s(1): expected != 0xfb, got -5 (0xfb)"),
+    ("check_register s(1) = 300", "register s(1): expected = 300, got -5 (0xfb)"),
+    ("check_register s(1) lo[7:4] = 0xf", "pass"), ("check_register s(1)[99:1] = 0x7d", "pass"),
+    ("check_register w(1) = -5", "pass"), ("check_register w(1) = 0xfffffffffffffffb", "pass"),
+    ("check_register p(1) lo = -5", "pass"), ("check_register p(1) hi > 6", "pass"), ("check_register n(1) = 0", "pass"),
+    ("check_register one(1) lo = 0", "pass"), ("check_register u(1) < 0", "register u(1): expected < 0, got 0x0"),
+    ("register_write s 1 -3\ncheck_register s(1) = 0xfd", "pass"),
+    ("register_write s 1 0xfd;\ncheck_register s(1) = -3;", "pass"),
+    ("register_reset s;\ncheck_register s(1) = 0", "pass"), ("wait; # a comment\n;\nno_packet 3 ;", "pass"),
+    ("check_register s(1) hi = 5", "2: the cells of register I.s are no pairs: they have no hi"),
+    ("check_register one(1) hi = 5", "2: the cells of register I.one are no pairs: they have no hi"),
+    ("check_register p(1) = 5", "2: the cells of register I.p are pairs: name lo or hi"),
+    ("check_register three(1) lo = 0", "2: the cells of register I.three are neither numbers nor pairs of numbers"),
+    ("check_register nested(1) hi = 0", "2: the cells of register I.nested are neither numbers nor pairs of numbers"),
+    ("check_register s(4) = 0", "2: register I.s has the cells 0 to 3, not 4"),
+    ("check_register s(-1) = 0", "2: '-1' is no index of a cell"),
+    ("register_write s 1 300", "2: 300 does not fit int<8>"), ("register_write s 1 -129", "2: -129 does not fit int<8>"),
+    ("register_write u 1 -1", "2: -1 does not fit bit<16>"),
+    ("register_write u 4 1", "2: register I.u has the cells 0 to 3, not 4"),
+    ("register_write p 1 1", "2: the cells of register I.p are no numbers; check_register reads their halves, lo and hi"),
+    ("register_reset three", "2: the cells of register I.three are no numbers"),
+    ("register_read one 1", "2: the cells of register I.one are no numbers"),
+])
+def test_stf_commands_of_registers(registers: Path, tmp_path: Path, text: str, outcome: str, target: str) -> None:
+    test = tmp_path / "program.stf"
+    test.write_text(f"packet 0 {data().hex()}\n{text}\n")
+    verdict, reason = stf.run(registers, test, target, stf.Options({}, []))
+    assert (reason.removeprefix(f"{test}:") if reason else verdict) == outcome

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from ina.base.native import lib
 from ina.p4.runtime import Entity, EntityError, MulticastGroupEntry, P4Info, TableEntry, as_int
 from ina.p4.tools import stf_file as stf
+from ina.p4.tools.stf_numbers import StfError
 from ina.p4.tools.stf_target import PORTS
 
 PORT_BITS = 9
@@ -63,7 +64,7 @@ class Recorder:
         return self._entry("point", table, match, member, group, priority)
 
     def clear_tables(self) -> None:
-        raise stf.StfError("'remove all': entries are those that the packets meet, and cannot go")
+        raise StfError("'remove all': entries are those that the packets meet, and cannot go")
 
     def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         self.packets.append((port, frame))
@@ -77,9 +78,6 @@ class Recorder:
 
     def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None:
         self._record("set_multicast_group", group, list(replicas))
-
-    def register_size(self, name: str) -> int:
-        return P4Info(self.p4info).register(name).size
 
     def _number(self, kind: str, profile: str) -> int:
         number = self.numbers[kind, profile] = self.numbers.get((kind, profile), -1) + 1
@@ -116,7 +114,7 @@ def recorded(text: str, p4info: Json, file: str) -> Recorder:
     try:
         stf.run(text, recorder, file)
     except (EntityError, ValueError) as error:
-        raise stf.StfError(f"{file}: {error}") from None
+        raise StfError(f"{file}: {error}") from None
     return recorder
 
 
