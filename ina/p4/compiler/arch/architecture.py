@@ -18,6 +18,13 @@ OTHERS = {
 KNOWN = "this compiler knows V1Switch of <v1model.p4> and Switch of <tna.p4>: port the program to one of them"
 
 
+def sets_mirror_type(program: CheckedProgram) -> bool:
+    """Returns True if the parser of a Tofino's ingress sets mirror_type to 0, as Intel's compiler makes it do for the hardware's
+    sake, unless an annotation at any declaration of the program forbids that."""
+    forbidden = "disable_reserved_i2e_drop_implementation"
+    return not any(isinstance(d, ast.Annotated) and d.annotation(forbidden) is not None for d in program.declarations)
+
+
 def architecture_of(program: CheckedProgram) -> str | None:
     """Returns "v1model" or "tna"; None for a program without `main`, and for any other package."""
     main = program.main

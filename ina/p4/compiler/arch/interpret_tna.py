@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ina.p4.compiler import ast
+from ina.p4.compiler.arch.architecture import sets_mirror_type
 from ina.p4.compiler.arch.tna_machine import Nothing, Phase, TnaMachine, Unset
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.externs.hashes import deposit
@@ -91,6 +92,8 @@ class Tna(Architecture):
             intrinsic["ingress_intrinsic_metadata_for_tm_t"].set(**{f: Unset() for f in VALID_FIELDS})
         for_deparser = intrinsic[f"{side}_intrinsic_metadata_for_deparser_t"]
         for_deparser.set(**{f: Unset() for f in VALID_FOR_DEPARSER[egress]})
+        if not egress and not sets_mirror_type(machine.program):
+            for_deparser.set(mirror_type=Unset())
         error = "NoError"
         try:
             self._run(parser, packet, headers, metadata, intrinsic)

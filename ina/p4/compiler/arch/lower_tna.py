@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from ina.p4.compiler import ast, fold, ir, types
 from ina.p4.compiler.arch import tna_operations as ops
+from ina.p4.compiler.arch.architecture import sets_mirror_type
 from ina.p4.compiler.arch.tna_accesses import check_accesses
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import NO_SPAN, CompileError
@@ -28,8 +29,7 @@ from ina.p4.compiler.lower.lowering import ExternLowering, Lowering
 # A header that the packet cuts short is a partial one, and its extractors lack their source (p4c's test parser_error.stf).
 PARSER_ERRORS = {"NoMatch": 0x0001, "PacketTooShort": 0x0022, "CounterRange": 0x0004}
 OTHER_ERROR = 0x0040  # errors that a Tofino does not have, such as a header stack's overflow
-# Fields that may be invalid, by side and struct. They are until they are written (section 5.3), but for ingress' mirror_type: the
-# parser sets it to 0, as Intel's compiler makes it do for the hardware's sake.
+# Fields that may be invalid, by side and struct. They are until they are written (section 5.3), but for ingress' mirror_type.
 VALID_FIELDS = {
     "ingress": (
         ("for_tm", ("ucast_egress_port", "mcast_grp_a", "mcast_grp_b")),
@@ -163,7 +163,7 @@ class _Pipeline:
         low.state(Sums).variables, self.state.counters, self.state.validity = {}, {}, {}
         low.places = self._places(parser)
         code.emit(ops.Begin())
-        if not context.in_egress:
+        if not context.in_egress and sets_mirror_type(low.program):
             code.emit(ir.Assign(self.state.validity[self._intrinsic("for_deparser", "mirror_type")], fold.TRUE))
         context.reject_label = code.label("reject")
         low.parsers.enter_parser(parser, self._parameters(parser), CALL)
