@@ -135,7 +135,7 @@ def test_sums_and_residuals_are_exact(tmp_path: Path, seed: int) -> None:
 
 
 def test_a_sum_of_many_words_keeps_its_carry(tmp_path: Path) -> None:
-    """Of 65,600 words 0xFFFF, more than 32 bits hold."""
+    """The sum of 65,600 words 0xFFFF has more than 32 bits."""
     program = switch(tmp_path, "pkt.extract(hdr.data); transition more; } state more { md.n = md.n + 1; "
                      + "s.add({hdr.data.c}); t.subtract({hdr.data.c}); " * 64
                      + "transition select(md.n) { 1025: end; default: more; } } state end { md.r = s.get(); md.t = t.get(); "
