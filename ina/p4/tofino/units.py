@@ -392,7 +392,8 @@ def _number(table: ast.TableDecl, action: ast.ActionRef) -> int:
 def _repeats(loop: ast.ForC | ast.ForIn) -> bool:
     """Returns True if a loop goes round more than once for some packet; one that is left early may not."""
     left = any(isinstance(node, ast.Break | ast.Exit | ast.Return) for node in walk(loop.body))
-    return not left and known_rounds(loop, LOOP_LIMIT) not in (0, 1)
+    items = loop.collection.items if isinstance(loop, ast.ForIn) and isinstance(loop.collection, ast.ListExpr) else None
+    return not left and (known_rounds(loop, LOOP_LIMIT) if items is None else len(items)) not in (0, 1)
 
 
 def _runs(table: ast.TableDecl) -> list[set[int]]:

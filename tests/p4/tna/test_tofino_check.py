@@ -210,6 +210,8 @@ def test_actions_that_a_table_cannot_run_access_nothing(checked, table, apply, t
     ("for (bit<32> i = 0; i < hdr.data.a; i = i + 1) { if (i == 2) { add.execute(1); } }", 2),
     ("for (bit<8> i in 0 .. 3) { add.execute(1); break; }", 1),
     ("for (bit<8> i in 3 .. 3) { add.execute(1); }", 1),
+    ("for (bit<8> i in {8w3}) { add.execute(1); }", 1),
+    ("for (bit<8> i in {8w3, 5}) { add.execute(1); }", 2),
 ])
 def test_a_loop_that_goes_round_again_accesses_again(checked, loop, times):
     report = checked(f"""
