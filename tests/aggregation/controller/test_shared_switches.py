@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
@@ -176,27 +176,41 @@ def test_attaching_without_descriptors_left_leaves_nothing(service, host):
     """The limit is reached at each of the descriptors that a switch with its first seat needs, in turn."""
     member = Worker(service, "full", 0, 3, runs=False)
     job = service.controller.jobs["full"]
-    opened = len(os.listdir("/proc/self/fd"))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    refusals = 0
-    while True:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (opened + refusals, hard))
-        try:
-            plug = host.shared.open(job, 1)
-            break
-        except OSError as error:
-            assert error.errno == errno.EMFILE
-            refusals += 1
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert job.number not in host.shared._jobs and len(os.listdir("/proc/self/fd")) == opened
-    assert refusals > 10
-    for fd in plug.fds:
-        os.close(fd)
-    host.shared.close(plug.number, job.number)
-    assert len(os.listdir("/proc/self/fd")) == opened
+    with no_gaps() as first:
+        opened = len(os.listdir("/proc/self/fd"))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        refusals = 0
+        while True:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (first + refusals, hard))
+            try:
+                plug = host.shared.open(job, 1)
+                break
+            except OSError as error:
+                assert error.errno == errno.EMFILE
+                refusals += 1
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert job.number not in host.shared._jobs and len(os.listdir("/proc/self/fd")) == opened
+        for fd in plug.fds:
+            os.close(fd)
+        host.shared.close(plug.number, job.number)
+        assert len(os.listdir("/proc/self/fd")) == opened
     member.close()
     service.gone(member, "")
+    assert refusals > 10
+
+
+@contextmanager
+def no_gaps():
+    """Takes the descriptors between those of this process, which other tests have left free: the system's limit is one of their
+    numbers. Gives the number from which all are free."""
+    with ExitStack() as taken:
+        file = taken.enter_context(open(os.devnull))
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        while (fd := os.dup(file.fileno())) <= highest:
+            taken.callback(os.close, fd)
+        os.close(fd)
+        yield fd
 
 
 # ---- workers that are killed
