@@ -373,6 +373,18 @@ VOID, BOOL, INT, STRING, ERROR, MATCH_KIND, ANY = (
 )
 
 
+def variables_of(t: Type | None) -> set[TypeVar]:
+    """Returns the type variables that occur in `t`."""
+    if isinstance(t, TypeVar):
+        return {t}
+    parts = [*getattr(t, "args", ()), *getattr(t, "elements", ())]
+    if isinstance(t, (StackType, ElementsType)):
+        parts = [t.element]
+    elif isinstance(t, MetaType):
+        parts = [t.type]
+    return {v for part in parts for v in variables_of(part)}
+
+
 def zero(t: Type) -> int | str | None:
     """Returns the default value of a scalar type (§7.3); None for others."""
     match strip_new(t):

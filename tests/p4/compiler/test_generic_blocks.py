@@ -6,6 +6,7 @@ import pytest
 from shadow import Shadowed
 from v1_program import check, data, result, source
 
+from ina.p4.compiler.build import generate
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.reference.interpreter import Interpreter
 
@@ -32,6 +33,13 @@ PROGRAM = source(
     parser="state start { first.apply(p, hdr.data); second.apply(p, hdr.more); transition accept; }",
     ingress_locals="Twice<bit<32>>() twice; Change<bit<16>, bit<8>>(1) Change_of_c;",
 ).replace("V1Switch(P(), V(), I(), E(), C(), D())", "V1Switch(P(), Nothing<headers_t, metadata_t>(), I(), E(), C(), D())")
+INFERRED = (
+    ("Twice<bit<32>>() twice; Change<bit<16>, bit<8>>(1) Change_of_c;", "Twice() twice; Change<_, bit<8>>(1) Change_of_c;"),
+    ("Take<data_t>() first; Take<more_t>() second;", "Take() first; Take() second;"),
+    ("Nothing<data_t, metadata_t>.apply", "Nothing<_, _>.apply"),
+    ("Nothing<headers_t, metadata_t>()", "Nothing()"),
+    ("Change<T, bit<8>>(100) first; Change<T, bit<4>>(7) second;", "Change(100) first; Change(7) second;"),
+)
 FRAMES = [data(b=b, c=0xFFFF, e=e) + b"\1\2\3" for e in (0, 1, 17) for b in (0, 0xFFFFFFFF)]
 
 
@@ -42,6 +50,84 @@ def test_copies_compile_and_do_what_the_interpreter_does(tmp_path):
     for frame in FRAMES:
         switch.process(frame)
     assert sorted(switch.tables.keys()) == ["I.Change_of_c.t", "I.twice.first.t", "I.twice.second.t"]
+
+
+@pytest.mark.fast
+def test_inferred_arguments_are_those_that_could_be_written(tmp_path):
+    """Each by itself and all at once: the C text is that of the program with the arguments."""
+    written = generate(check(tmp_path, PROGRAM))
+    shorter = PROGRAM
+    for arguments, none in INFERRED:
+        assert generate(check(tmp_path, PROGRAM.replace(arguments, none))) == written, none
+        shorter = shorter.replace(arguments, none)
+    assert generate(check(tmp_path, shorter)) == written
+    assert result(Interpreter(check(tmp_path, shorter)), FRAMES[0]) == result(Interpreter(check(tmp_path, PROGRAM)), FRAMES[0])
+
+
+OBJECTS = BLOCKS + """
+control one<A>(inout A a); control octet(inout bit<8> a); control none();
+control Add<T>(inout T v)(T by) { apply { v = v + by; } }
+control Empty<T>() { apply { } }
+control Around<T>(inout T v)(one<T> inner) { apply { inner.apply(v); } }
+control Octet(inout bit<8> v)(octet inner, none other) { apply { inner.apply(v); other.apply(); } }
+"""
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("locals_", "ingress", "twin"), [
+    ("Around(Add(1)) o;", "o.apply(hdr.data.e);", "Around<bit<8>>(Add<bit<8>>(1)) o;"),
+    ("Around(Add(8w1)) o;", "o.apply(hdr.data.e);", "Around<bit<8>>(Add<bit<8>>(1)) o;"),
+    ("Around(Around<_>(Add<_>(1))) o;", "o.apply(hdr.data.e);", "Around<bit<8>>(Around<bit<8>>(Add<bit<8>>(1))) o;"),
+    ("Octet(Add(1), Empty<_>()) o;", "o.apply(hdr.data.e);", "Octet(Add<bit<8>>(1), Empty<bool>()) o;"),
+    ("Octet(inner = Add(1), other = Empty<_>()) o;", "o.apply(hdr.data.e);", "Octet(Add<bit<8>>(1), Empty<bool>()) o;"),
+    ("Add(1) i; Around(i) o;", "i.apply(hdr.data.e); o.apply(hdr.data.e);", "Add<bit<8>>(1) i; Around<bit<8>>(i) o;"),
+    ("Add(1) i; Around(i) o;", "o.apply(hdr.data.e); i.apply(hdr.data.e);", "Add<bit<8>>(1) i; Around<bit<8>>(i) o;"),
+])
+def test_what_one_object_determines_holds_for_its_arguments(tmp_path, locals_, ingress, twin):
+    inferred, written = (check(tmp_path, source(ingress, types=OBJECTS, ingress_locals=text)) for text in (locals_, twin))
+    assert generate(inferred)[0].replace(locals_, twin) == generate(written)[0]
+    assert result(Interpreter(inferred), data(e=7)) == result(Interpreter(written), data(e=7))
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("package", [
+    "package S<H>(V<H> a, V<H> b = Skip<H>()); S(Given()) main;",
+    "package S<H>(V<H> a, V<H> b = Skip()); S(Given()) main;",
+    "package S<H>(V<H> b = Skip<H>(), V<H> a); S(a = Given()) main;",
+    "package S<H>(V<H> b = Skip<H>()); S<E>() main;",
+    "package S<H, G>(V<G> a, V<H> b = Skip<G>()); S(Given()) main;",
+    "package S(V<E> b = Skip()); S() main;", "package S<H>(V<H> b); S<E>(Skip()) main;",
+    "package S(concrete b); S(Skip()) main;",
+    "package I(concrete b); package S(I i); S(I(Skip())) main;",
+])
+def test_packages_determine_the_types_of_their_blocks(tmp_path, package):
+    program = check(tmp_path, f"""
+        control V<H>(inout H h); struct E {{ bit<8> x; }} control concrete(inout E h);
+        control Skip<H>(inout H h) {{ H kept; apply {{ kept = h; }} }}
+        control Given(inout E h) {{ apply {{ }} }} {package}""")
+    main = program.main.args.get("i", program.main)
+    assert [str(p.type) for p in main.args["b"].type.params] == ["E"]
+    assert main.args["b"].decl in program.declarations and not main.args["b"].decl.type_params
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("text", "message"), [
+    ("package S<H>(V<H> b = Skip<H>()); S() main;", "cannot infer type parameter H of 'S', which the default value"),
+    ("package S<H>(V<H> b); S(Skip()) main;", "cannot infer type parameter H of 'Skip'"),
+    ("package I(none n); package S(I i); S(I(Empty())) main;", "cannot infer type parameter H of 'Empty'"),
+    ("package S(concrete b); S(Empty<_>()) main;", "Empty<H> has 0 parameters, concrete has 1"),
+    ("package S<H>(V<H> b, V<H> c); S(Given(), Other()) main;", "must be V<E>, not Other"),
+    ("control C(inout E h) { Skip() s; E g; bit<8> x; apply { s.apply(h); s.apply(x); } }", "must be E, not bit<8>"),
+    ("control C(inout E h) { apply { Skip.apply(h, h); } }", "'apply' takes 1 argument, 2 given"),
+    ("control Pair<T>(inout T a, inout tuple<T> b) { apply { } }\n"
+     "control C(inout E h) { tuple<tuple<bit<8>>> t; apply { Pair.apply(t, t); } }", "must be tuple"),
+])
+def test_errors_of_inference(tmp_path, text, message):
+    with pytest.raises(CompileError, match=message):
+        check(tmp_path, f"""
+            control V<H>(inout H h); struct E {{ bit<8> x; }} control concrete(inout E h); control none();
+            control Skip<H>(inout H h) {{ apply {{ }} }} control Empty<H>() {{ apply {{ }} }}
+            control Given(inout E h) {{ apply {{ }} }} control Other(inout bit<8> h) {{ apply {{ }} }} {text}""")
 
 
 @pytest.mark.fast
@@ -60,6 +146,8 @@ def test_each_copy_has_its_own_types_and_objects(tmp_path):
 @pytest.mark.fast
 @pytest.mark.parametrize(("locals_", "message"), [
     ("Twice() twice;", "cannot infer type parameter T of 'Twice'"),
+    ("Twice<_>() twice; Local<_>() local;", "variable 'x' cannot have type _"),
+    ("Two() two; Outer(two) outer;", "cannot infer type parameter T of 'Two'"),
     ("Twice<bit<8>, bit<8>>() twice;", "takes 1 type argument, not 2"),
     ("Wrong<bit<8>>() wrong;", "operands of .* bit<8> and bool"),
     ("Endless<bit<8>>() endless;", "'Endless' cannot contain itself"),
@@ -69,6 +157,8 @@ def test_errors(tmp_path, locals_, message):
     types = BLOCKS + """
         control Wrong<T>(inout T v) { apply { v = v + true; } }
         control Endless<T>(inout T v) { Endless<T>() inner; apply { inner.apply(v); } }
+        control Local<T>() { T x; apply { } }
+        control one<A>(inout A a); control Two<T>(inout T v) { apply { } } control Outer<T>(inout T v)(one<T> a) { apply { } }
         control Growing<T>(inout T v) { Growing<tuple<T>>() inner; apply { } }"""
     with pytest.raises(CompileError, match=message):
         check(tmp_path, source(types=types, ingress_locals=locals_))

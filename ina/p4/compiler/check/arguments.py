@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterable, Sequence
 
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.check.context import Context, counted
+from ina.p4.compiler.check.context import Cascade, Context, counted
 from ina.p4.compiler.check.conversions import callable_mismatch, coerce, converts
 from ina.p4.compiler.check.types import Bindings, substitute, substitute_params
+from ina.p4.compiler.check.unify import solved, unify
 from ina.p4.compiler.check.values import argument_of, is_static, require_lvalue, why_not_constant
 from ina.p4.compiler.errors import Note, Span, fail
-from ina.p4.compiler.types import Parameter, Signature, Type, TypeVar
+from ina.p4.compiler.types import Parameter, Signature, Type, TypeVar, variables_of
 
 
 def choose(ctx: Context, candidates: list[Signature], arguments: list[ast.Argument], span: Span, name: str) -> Signature:
@@ -62,13 +64,24 @@ def bind(
         by_param[index[argument.name] if argument.name else i] = argument
         if argument.value is not None:
             argument.value = argument_of(ctx, argument.value)
-    bindings = infer(ctx, signature, by_param, explicit, span)
+    bindings = solved(ctx, infer(ctx, signature, by_param, explicit, span))
+    for v, t in bindings.items():
+        if v in ctx.unknown and isinstance(t, types.InfIntType):
+            bindings[v], ctx.unknown[v] = v, ctx.unknown[v]._replace(otherwise=t)
+        elif v in ctx.unknown and t != v:
+            ctx.inferred[v] = t
     bindings = {v: types.ANY if t == v and v in free else t for v, t in bindings.items()}
-    if infer_all and (unbound := [v.name for v, t in bindings.items() if t == v]):
+    if infer_all and (unbound := [v.name for v in signature.type_params if bindings[v] == v]):
         notes = [f"write the type arguments, as in {signature.name}<{', '.join('bit<8>' for _ in bindings)}>(...)"]
         fail(span, f"cannot infer type parameter {', '.join(unbound)} of '{signature.name}'", notes)
+    for argument in arguments:
+        if argument.value is not None:
+            argument.value = close(ctx, argument.value, bindings)
     e.params = substitute_params(ctx, params, bindings) if bindings else params
     e.args = [_bind_one(ctx, p, a, directionless_may_vary) for p, a in zip(e.params, by_param, strict=True)]
+    for i, (p, given) in enumerate(zip(params, by_param, strict=True)):
+        if given is None and (default := e.args[i]) is not None:
+            e.args[i] = _default(ctx, default, bindings, p, signature, span)
     for p, bound, source in zip(params, e.params, by_param, strict=True):
         if p.direction and isinstance(p.type, TypeVar) and isinstance(bound.type, (types.InfIntType, types.StringType)):
             problem = "a string cannot be" if isinstance(bound.type, types.StringType) else "no width is known for"
@@ -131,66 +144,6 @@ def _count_mismatch(params: list[Parameter], arguments: list[ast.Argument]) -> t
 
 # --- inference of type arguments (§8.20) ------------------------------------------------------------------------------
 
-_CALLABLES = (types.ParserType, types.ControlType, types.PackageType)
-
-
-def unify(pattern: Type, actual: Type, b: Bindings) -> bool:
-    """Binds the type variables of `pattern` (those that are keys of `b`) so that it equals `actual`. Returns False if
-    impossible.
-
-    `b` maps a variable to itself while it is unbound. Untyped integers bind only variables that nothing else binds.
-    """
-    if isinstance(pattern, TypeVar) and pattern in b:
-        bound = b[pattern]
-        if bound == pattern or isinstance(bound, types.AnyType) or (isinstance(bound, types.InfIntType) and actual != bound):
-            b[pattern] = actual
-            return True
-        return same_shape(bound, actual)
-    if isinstance(actual, types.AnyType) or isinstance(pattern, types.AnyType):
-        return True
-    match pattern:
-        case types.StackType() if isinstance(actual, types.StackType):
-            return pattern.size == actual.size and unify(pattern.element, actual.element, b)
-        case types.TupleType() if isinstance(actual, types.TupleType):
-            pairs = zip(pattern.elements, actual.elements, strict=False)
-            return len(pattern.elements) == len(actual.elements) and all(unify(w, f, b) for w, f in pairs)
-        case types.ListType() | types.SetType() if type(pattern) is type(actual):
-            return unify(pattern.element, actual.element, b)
-        case types.ListType() if isinstance(actual, types.TupleType):
-            return all(unify(pattern.element, f, b) for f in actual.elements)
-        case types.RecordType() if pattern.args and isinstance(actual, types.RecordType):
-            if actual.decl is None and pattern.fields.keys() == actual.fields.keys():
-                return all(unify(f.type, actual.fields[n].type, b) for n, f in pattern.fields.items())
-            return pattern.decl is actual.decl and all(map(lambda w, f: unify(w, f, b), pattern.args, actual.args))
-        case types.RecordType() if pattern.args and isinstance(actual, types.TupleType):
-            fields = [f.type for f in pattern.fields.values()]
-            return len(fields) == len(actual.elements) and all(map(lambda w, f: unify(w, f, b), fields, actual.elements))
-        case types.CallableType() if isinstance(actual, types.CallableType):
-            return _unify_callable(pattern, actual, b)
-    return True  # the caller checks whether one converts to the other
-
-
-def _unify_callable(pattern: types.CallableType, actual: types.CallableType, b: Bindings) -> bool:
-    if pattern.decl is actual.decl and pattern.args:
-        return len(pattern.args) == len(actual.args) and all(map(lambda w, f: unify(w, f, b), pattern.args, actual.args))
-    if isinstance(pattern, _CALLABLES) and type(pattern) is type(actual):
-        if len(pattern.params) < len(actual.params):
-            return False
-        return all(unify(w.type, f.type, b) for w, f in zip(pattern.params, actual.params, strict=False))
-    return pattern is actual
-
-
-def same_shape(a: Type, b: Type) -> bool:
-    """Returns True if the types are equal, or one is a literal's type that will be converted to the other."""
-    literal = (types.InfIntType, types.AnyType)
-    if a == b or isinstance(a, literal) or isinstance(b, literal):
-        return True
-    if isinstance(a, types.SerEnumType) or isinstance(b, types.SerEnumType):
-        return types.underlying(a) == types.underlying(b)
-    if isinstance(b, types.TupleType) or (isinstance(b, types.RecordType) and b.decl is None):
-        return isinstance(a, (types.RecordType, types.TupleType, types.StackType, types.ListType))
-    return False
-
 
 def infer(
     ctx: Context,
@@ -200,9 +153,11 @@ def infer(
     span: Span,
 ) -> Bindings:
     variables = signature.type_params
-    if not variables:
-        if explicit:
-            fail(span, f"'{signature.name}' takes no type arguments")
+    if not variables and explicit:
+        fail(span, f"'{signature.name}' takes no type arguments")
+    given = [argument.value.type for argument in by_param if argument is not None and argument.value is not None]
+    unknown = _known(ctx, (v for t in (*given, *(p.type for p in signature.params)) for v in variables_of(t)))
+    if not variables and not unknown:
         return {}
     bindings: Bindings = {v: v for v in variables}
     if explicit:
@@ -210,6 +165,7 @@ def infer(
             fail(span, f"'{signature.name}' takes {counted(len(variables), 'type argument')}, not {len(explicit)}")
         bindings = {v: t for v, t in zip(variables, explicit, strict=True)}
         bindings = {v: v if isinstance(t, types.AnyType) else t for v, t in bindings.items()}
+    bindings |= unknown
     for p, argument in zip(signature.params, by_param, strict=True):
         value = argument.value if argument is not None else p.decl.default if p.decl is not None else None
         if value is None or isinstance(value.type, ast.Unchecked):
@@ -221,6 +177,77 @@ def infer(
             if isinstance(p.type, TypeVar) and bindings.get(p.type) == argument.value.type:
                 _require_widths(argument.value)
     return bindings
+
+
+def close(ctx: Context, e: ast.Expr, b: Bindings) -> ast.Expr:
+    """Returns `e` with what is now known of its type, if it is a new parser or control, or the name of one, whose type
+    arguments are being inferred."""
+    if isinstance(e, ast.Name) and isinstance(e.decl, ast.Instantiation):
+        _close_instance(ctx, e.decl, b)
+        e.type = e.decl.type
+    elif isinstance(e, ast.Call) and e.kind == "constructor" and _variables_within(e) & b.keys():
+        e = copy.copy(e)  # a default value is of many calls
+        e.type = t = substitute(ctx, e.type, b)
+        assert isinstance(t, types.CallableType)
+        e.decl = t.decl
+        _close_arguments(ctx, e, b)
+    return e
+
+
+def _close_instance(ctx: Context, d: ast.Instantiation, b: Bindings) -> None:
+    """Sets what is now known of the type of an instance."""
+    if _variables_within(d) & b.keys():
+        d.type = d.type_ref.resolved = substitute(ctx, d.type, b)
+        _close_arguments(ctx, d, b)
+
+
+def _close_arguments(ctx: Context, e: ast.Call | ast.Instantiation, b: Bindings) -> None:
+    e.params = substitute_params(ctx, e.params, b)
+    e.args = [a and coerce(ctx, close(ctx, a, b), p.type) for p, a in zip(e.params, e.args, strict=True)]
+
+
+def _variables_within(e: ast.Expr | ast.Instantiation) -> set[TypeVar]:
+    """Returns the type variables in the type of an object, and in those of the new objects that are its arguments."""
+    args = e.args if isinstance(e, ast.Instantiation) or (isinstance(e, ast.Call) and e.kind == "constructor") else []
+    return variables_of(e.type).union(*(_variables_within(a) for a in args if a is not None))
+
+
+def _known(ctx: Context, variables: Iterable[TypeVar]) -> Bindings:
+    """Returns what has been inferred of those of `variables` that are being inferred."""
+    b: Bindings = {}
+    waiting = [*variables]
+    while waiting:
+        v = waiting.pop()
+        if v in ctx.unknown and v not in b:
+            b[v] = ctx.inferred.get(v, v)
+            waiting += variables_of(b[v])
+    return b
+
+
+def settle(ctx: Context, d: ast.Instantiation) -> None:
+    """Ends the inference for an instance. A type argument that nothing determines is an error, unless it is written as `_`."""
+    b = solved(ctx, _known(ctx, _variables_within(d)))
+    b = {v: ctx.unknown[v].otherwise or v if t == v else t for v, t in b.items()}
+    if missing := [v for v, t in b.items() if v == t]:
+        block = ctx.unknown[missing[0]].block
+        notes = [f"write the type arguments, as in {block.name}<{', '.join('bit<8>' for _ in block.type_params)}>(...)"]
+        raise Cascade(d.span, f"cannot infer type parameter {', '.join(v.name for v in missing)} of '{block.name}'", notes)
+    _close_instance(ctx, d, solved(ctx, b))
+
+
+def default_as(ctx: Context, e: ast.Expr, t: Type) -> ast.Expr:
+    """Returns the default value `e` of a parameter of type `t` with type arguments inferred from it."""
+    b = _known(ctx, variables_of(e.type))
+    return close(ctx, e, solved(ctx, b)) if b and unify(t, e.type, b) else e
+
+
+def _default(ctx: Context, e: ast.Expr, b: Bindings, p: Parameter, signature: Signature, span: Span) -> ast.Expr:
+    """Returns the default value of a parameter for these type arguments."""
+    e = close(ctx, e, b)
+    if missing := [v.name for v in signature.type_params if v in variables_of(e.type)]:
+        problem = f"cannot infer type parameter {', '.join(missing)} of '{signature.name}'"
+        fail(span, f"{problem}, which the default value of parameter '{p.name}' needs")
+    return e
 
 
 def _require_widths(e: ast.ListExpr | ast.StructInit) -> None:
@@ -238,11 +265,3 @@ def _argument_mismatch(value: ast.Expr, p: Parameter, expected: Type, signature:
         reason = callable_mismatch(value.type, expected)
     message = f"argument for parameter '{p.name}' of '{signature.name}' must be {expected}, not {value.type}"
     fail(value.span, message + (f": {reason}" if reason else ""))
-
-
-def mentions(t: Type, v: TypeVar) -> bool:
-    """Returns True if the type variable `v` occurs in `t`."""
-    if t == v:
-        return True
-    inner = [*getattr(t, "args", ()), *getattr(t, "elements", ()), getattr(t, "element", None)]
-    return any(isinstance(part, Type) and mentions(part, v) for part in inner)

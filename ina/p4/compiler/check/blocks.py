@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 from ina.p4.compiler import ast, types
+from ina.p4.compiler.check.arguments import default_as, settle
 from ina.p4.compiler.check.context import Context, suggest
 from ina.p4.compiler.check.conversions import coerce
 from ina.p4.compiler.check.tables import keyset_of, table_declaration
@@ -68,7 +69,16 @@ def control_declaration(ctx: Context, d: ast.ControlDecl) -> None:
                     _control_local(ctx, local)
             with ctx.code_of("control", d.locals):
                 ctx.body(d.body)
+            _settle_locals(ctx, d)
     ctx.declare(d)
+
+
+def _settle_locals(ctx: Context, d: ast.ParserDecl | ast.ControlDecl) -> None:
+    """Ends the inference of type arguments for the instances of a block, after what applies them."""
+    for local in d.locals:
+        if isinstance(local, ast.Instantiation) and not isinstance(local.type, ast.Unchecked):
+            with ctx.recover():
+                settle(ctx, local)
 
 
 def _control_local(ctx: Context, local: ast.Node) -> None:
@@ -97,6 +107,7 @@ def parser_declaration(ctx: Context, d: ast.ParserDecl) -> None:
                         _parser_local(ctx, local)
                 with ctx.code_of("parser", d.locals):
                     _states(ctx, d)
+                _settle_locals(ctx, d)
     finally:
         ctx.in_parser = outer
     ctx.declare(d)
@@ -246,7 +257,7 @@ def resolved_parameters(ctx: Context, params: list[ast.Param]) -> list[Parameter
         ctx.scope.names[p.name] = p
     for p in params:
         if p.default is not None:
-            p.default = coerce(ctx, ctx.expression(p.default), p.type)
+            p.default = coerce(ctx, default_as(ctx, ctx.expression(p.default), p.type), p.type)
             if p.default.const is None and isinstance(p.default, ast.Call) and p.default.kind != "constructor":
                 fail(p.default.span, f"the default value of parameter '{p.name}' must be known at compile time")
     return resolved

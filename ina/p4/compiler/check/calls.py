@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.check.arguments import bind, choose, mentions
+from ina.p4.compiler.check.arguments import bind, choose, close, settle
 from ina.p4.compiler.check.blocks import function_body
-from ina.p4.compiler.check.context import Context, counted
+from ina.p4.compiler.check.context import Context, Unknown, counted
 from ina.p4.compiler.check.members import SIZE_METHODS, check_member
 from ina.p4.compiler.check.types import Bindings, named_type, resolve, specialise, substitute
 from ina.p4.compiler.check.values import require_lvalue
 from ina.p4.compiler.errors import Note, Span, fail
-from ina.p4.compiler.types import Signature, Type, TypeVar, size_in_bits
+from ina.p4.compiler.types import Signature, Type, TypeVar, size_in_bits, variables_of
 
 
 def check_call(ctx: Context, e: ast.Call) -> ast.Expr:
@@ -30,7 +30,7 @@ def check_call(ctx: Context, e: ast.Call) -> ast.Expr:
     signature = choose(ctx, t.signatures, e.arguments, callee.span, ast.source_text(callee))
     e.decl = signature.decl
     if isinstance(callee, ast.Member):
-        _classify_method(ctx, e, callee, signature)
+        signature = _classify_method(ctx, e, callee, signature)
     elif isinstance(signature.decl, ast.ActionDecl):
         e.kind = "action"
         if ctx.owner not in ("control", "action"):
@@ -39,27 +39,35 @@ def check_call(ctx: Context, e: ast.Call) -> ast.Expr:
         e.kind = "extern_function" if isinstance(signature.decl, ast.ExternFunctionDecl) else "function"
     explicit = tuple(resolve(ctx, a) for a in e.type_args)
     bindings = bind(ctx, e, signature, explicit, e.span, directionless_may_vary=e.kind in ("action", "function"))
-    e.type_bindings = {v.name: bound for v, bound in bindings.items()}
+    e.type_bindings = {v.name: bindings[v] for v in signature.type_params}
     e.type = substitute(ctx, signature.returns, bindings)
     if isinstance(e.type, types.InfIntType) and e.kind != "size_method":
         fail(e.span, f"'{signature.name}' cannot return an int without width: write the argument as in 8w1")
+    if e.kind in ("parser_apply", "control_apply"):
+        e.receiver = close(ctx, e.on, bindings)
+        assert isinstance(e.receiver.type, types.CallableType)
+        e.decl = e.receiver.type.decl
     if isinstance(signature.decl, ast.FunctionDecl) and signature.decl.type_params:
         e.decl = _specialise_function(ctx, signature, bindings, e.span)
     _check_rules(ctx, e)
     return e
 
 
-def _classify_method(ctx: Context, e: ast.Call, callee: ast.Member, signature: Signature) -> None:
+def _classify_method(ctx: Context, e: ast.Call, callee: ast.Member, signature: Signature) -> Signature:
+    """Sets the kind and the receiver of a call of a method; returns its signature, for a direct application that of the
+    instance."""
     base = callee.base
     e.method = callee.member
     t = base.type
     if isinstance(t, types.MetaType):
         if callee.member == "apply":
             base = callee.base = _hoist_instance(ctx, base, t.type)
-            t = t.type
+            t = base.type
+            assert isinstance(t, types.CallableType)
+            signature = Signature("apply", (), t.params, types.VOID, t.decl)
         else:
             e.kind, e.receiver = "size_method", base
-            return
+            return signature
     e.receiver = base
     t = types.strip_new(t)
     if isinstance(t, types.ExternType):
@@ -80,6 +88,7 @@ def _classify_method(ctx: Context, e: ast.Call, callee: ast.Member, signature: S
         e.kind = "size_method"
     else:
         e.kind = "stack_method" if isinstance(t, types.StackType) else "header_method"
+    return signature
 
 
 def _hoist_instance(ctx: Context, base: ast.Expr, t: Type) -> ast.Name:
@@ -93,10 +102,10 @@ def _hoist_instance(ctx: Context, base: ast.Expr, t: Type) -> ast.Name:
         name, n = f"{t.name}_{n}", n + 1
     ref = base.ref if isinstance(base, ast.TypeExpr) else ast.NamedTypeRef(base.span, t.name)
     instance = ast.Instantiation(base.span, name, ref, [])
-    instantiate(ctx, instance, t)
+    instantiate(ctx, instance, None if isinstance(base, ast.TypeExpr) else t)
     ctx.owner_locals.append(instance)
     receiver = ast.Name(base.span, name)
-    receiver.decl, receiver.type = instance, t
+    receiver.decl, receiver.type = instance, instance.type
     return receiver
 
 
@@ -206,6 +215,8 @@ def instantiate(ctx: Context, instance: ast.Instantiation, t: Type | None = None
         ref.resolved = instance.type
     else:
         instance.type = construct(ctx, instance, t, (), instance.span)
+    if isinstance(instance.type, types.PackageType):
+        settle(ctx, instance)
 
 
 def construct(
@@ -222,6 +233,8 @@ def construct(
             f"{t} cannot be instantiated: it is only a type, without a body",
             [Note("declared here", t.decl.span)],
         )
+    if t.decl in ctx.templates:
+        t, explicit = _with_unknown(ctx, t, explicit, span), ()
     if isinstance(t, types.ExternType):
         if not t.ctors:
             fail(span, f"extern {t} has no constructor", [Note("declared here", t.decl.span)])
@@ -237,7 +250,27 @@ def construct(
     infer_all = not isinstance(t, types.PackageType)
     free = _indices(t, explicit) if isinstance(t, types.ExternType) else frozenset()
     bindings = bind(ctx, e, signature, explicit, span, directionless_may_vary=False, infer_all=infer_all, free=free)
-    return specialise(ctx, t, tuple(bindings[v] for v in t.type_params), span) if t.type_params else t
+    if t.type_params:
+        return specialise(ctx, t, tuple(bindings[v] for v in t.type_params), span)
+    closed = substitute(ctx, t, bindings)
+    assert isinstance(closed, types.CallableType)
+    return closed
+
+
+def _with_unknown(ctx: Context, t: types.CallableType, explicit: tuple[Type, ...], span: Span) -> types.CallableType:
+    """Returns a generic parser or control with its type arguments; for those that are not written, or are `_`, with variables
+    that what follows may bind: constructor arguments, an application, or the parameter that the object is an argument for."""
+    if explicit and len(explicit) != len(t.type_params):
+        fail(span, f"'{t.name}' takes {counted(len(t.type_params), 'type argument')}, not {len(explicit)}")
+    arguments: list[Type] = []
+    owner = next(ctx.generic_owners)
+    for parameter, argument in zip(t.type_params, explicit or [None] * len(t.type_params), strict=True):
+        if argument is None or isinstance(argument, types.AnyType):
+            variable = TypeVar(parameter.name, owner)
+            ctx.unknown[variable] = Unknown(t, argument)
+            argument = variable
+        arguments.append(argument)
+    return specialise(ctx, t, tuple(arguments), span)
 
 
 def _indices(t: types.ExternType, explicit: tuple[Type, ...]) -> frozenset[TypeVar]:
@@ -247,6 +280,6 @@ def _indices(t: types.ExternType, explicit: tuple[Type, ...]) -> frozenset[TypeV
     for signature in (s for signatures in t.methods.values() for s in signatures):
         for p in signature.params:
             if p.direction != "in" or not isinstance(p.type, TypeVar):
-                open_ -= {v for v in open_ if mentions(p.type, v)}
-        open_ -= {v for v in open_ if mentions(signature.returns, v)}
+                open_ -= variables_of(p.type)
+        open_ -= variables_of(signature.returns)
     return frozenset(open_)

@@ -6,7 +6,7 @@ import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.errors import NO_SPAN, CompileError, Diagnostic, Note, Span, fail
@@ -58,6 +58,14 @@ def counted(n: int, noun: str) -> str:
 MAX_ERRORS = 20
 
 
+class Unknown(NamedTuple):
+    """A type argument of the parser or control `block` that is being inferred. `otherwise`: the type if nothing determines
+    it, which is no error then: `_` if that is written, int if it is that of an integer without width."""
+
+    block: types.CallableType
+    otherwise: Type | None
+
+
 class Cascade(CompileError):
     """An error that follows from a reported one: not reported itself."""
 
@@ -85,6 +93,9 @@ class Context:
         self.records: dict[tuple[ast.RecordDecl, tuple[Type, ...]], types.RecordType] = {}
         self.specialised: dict[tuple[types.CallableType, tuple[Type, ...]], types.CallableType] = {}
         self.generic_owners = itertools.count(1)
+        self.unknown: dict[types.TypeVar, Unknown] = {}
+        self.inferred: dict[types.TypeVar, Type] = {}
+        """Types of those of the unknown that have been inferred; they may have others in them"""
         self.signatures: dict[ast.Node, Signature] = {}
         self.specialised_functions: dict[tuple[ast.FunctionDecl, tuple[Type, ...]], ast.FunctionDecl] = {}
         self.templates: dict[ast.Declaration, ast.Declaration] = {}

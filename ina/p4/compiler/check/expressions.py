@@ -105,7 +105,12 @@ def _name(ctx: Context, e: ast.Name) -> ast.Expr:
 
 
 def _type(ctx: Context, e: ast.TypeExpr) -> ast.Expr:
-    e.type = types.MetaType(resolve(ctx, e.ref))
+    ref = e.ref
+    if isinstance(ref, ast.NamedTypeRef) and any(isinstance(a, ast.BaseTypeRef) and a.kind == "_" for a in ref.args):
+        decl = ctx.lookup("type", ref.name, ref.span, ref.absolute)
+        e.type = types.MetaType(named_type(ctx, decl, (), ref.span, ref.name, bare=True))
+    else:
+        e.type = types.MetaType(resolve(ctx, ref))
     return e
 
 

@@ -16,6 +16,7 @@ from ina.p4.compiler.errors import Note, fail
 from ina.p4.compiler.types import BitType, Signature, Type
 
 _COMPOUND_BITS = frozenset(["+", "-", "*", "&", "|", "^", "|+|", "|-|", "/", "%"])
+_NOT_VARIABLE = (types.InfIntType, types.StringType, types.ListType, types.MatchKindType, types.AnyType)
 _NO_VALUE = (types.VoidType, types.CallableType, types.CalleeType, types.TableType, types.MetaType)
 
 
@@ -40,7 +41,7 @@ def const_declaration(ctx: Context, d: ast.ConstDecl) -> None:
 
 def variable_declaration(ctx: Context, d: ast.VarDecl) -> None:
     t = resolve(ctx, d.type_ref)
-    if isinstance(t, _NO_VALUE) or isinstance(t, (types.InfIntType, types.StringType, types.ListType, types.MatchKindType)):
+    if isinstance(t, _NO_VALUE) or isinstance(t, _NOT_VARIABLE):
         hint = ["give it a width, as in bit<32> or int<32>"] if isinstance(t, types.InfIntType) else []
         if isinstance(t, types.CallableType):
             hint = [f"an instance is declared as {t.name}(...) {d.name};"]

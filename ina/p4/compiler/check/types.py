@@ -8,7 +8,7 @@ from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.context import Cascade, Context
 from ina.p4.compiler.check.values import constant_int
 from ina.p4.compiler.errors import Note, Span, fail
-from ina.p4.compiler.types import BitType, Parameter, Signature, Type, TypeVar
+from ina.p4.compiler.types import BitType, Parameter, Signature, Type, TypeVar, variables_of
 
 Bindings = dict[TypeVar, Type]
 
@@ -149,8 +149,11 @@ def specialise(ctx: Context, generic: types.CallableType, args: tuple[Type, ...]
     if (existing := ctx.specialised.get(key)) is not None:
         return existing
     if generic.decl in ctx.templates:
-        ctx.specialised[key] = _checked_copy(ctx, generic, args, span)
-        return ctx.specialised[key]
+        if generic.decl in ctx.open_templates:
+            fail(span, f"'{generic.name}' cannot contain itself", [Note("declared here", generic.decl.span)])
+        if not any(variables_of(argument) for argument in args):
+            ctx.specialised[key] = _checked_copy(ctx, generic, args)
+            return ctx.specialised[key]
     result = type(generic)(generic.name, (), args, decl=generic.decl)
     ctx.specialised[key] = result
     bindings = dict(zip(generic.type_params, args, strict=True))
@@ -163,10 +166,8 @@ def specialise(ctx: Context, generic: types.CallableType, args: tuple[Type, ...]
     return result
 
 
-def _checked_copy(ctx: Context, generic: types.CallableType, args: tuple[Type, ...], span: Span) -> types.CallableType:
+def _checked_copy(ctx: Context, generic: types.CallableType, args: tuple[Type, ...]) -> types.CallableType:
     """Returns the type of a checked copy of a generic parser or control."""
-    if generic.decl in ctx.open_templates:
-        fail(span, f"'{generic.name}' cannot contain itself", [Note("declared here", generic.decl.span)])
     block = copy.deepcopy(ctx.templates[generic.decl])
     assert isinstance(block, ast.ParserDecl | ast.ControlDecl)
     ctx.open_templates.add(generic.decl)
@@ -213,7 +214,8 @@ def substitute(ctx: Context, t: Type, b: Bindings) -> Type:
         case types.RecordType() if t.args and t.decl is not None:
             return record_type(ctx, t.decl, tuple(substitute(ctx, a, b) for a in t.args), t.decl.span)
         case types.CallableType() if t.args:
-            return specialise(ctx, t.decl.type, tuple(substitute(ctx, a, b) for a in t.args), t.decl.span)
+            args = tuple(substitute(ctx, a, b) for a in t.args)
+            return t if args == t.args else specialise(ctx, t.decl.type, args, t.decl.span)
     return t
 
 
