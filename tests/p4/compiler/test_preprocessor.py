@@ -26,6 +26,7 @@ HEADERS = {
     "once.h": "#pragma once\nonce A\n#define FROM_ONCE 1\n",
     "guard.h": "#ifndef GUARD_H\n#define GUARD_H\nguard __LINE__\n#undef B\n#define B guarded\n#endif\n",
     "again.h": '#include "once.h"\nagain G(1,\n A) F\n',
+    "mark.h": "\ufeff#define MARKED C\nmark MARKED\n",
 }
 
 
@@ -36,7 +37,7 @@ class Grammar:
         self.random = random.Random(seed)
 
     def program(self, lines: int = 15) -> str:
-        return "".join(self.line(3) for _ in range(lines))
+        return self.random.choice(("", "", "", "\ufeff")) + "".join(self.line(3) for _ in range(lines))
 
     def line(self, depth: int) -> str:
         r = self.random
@@ -50,8 +51,12 @@ class Grammar:
             return form.format(r.choice([*HEADERS]))
         if kind == "rest":
             return r.choice(["#\n", "#pragma none\n", "/* two\n lines */ A\n", "a // B\n", "#define A \\\n  B C\n",
-                             "#if 0\ndon't \"\n#endif\n", "#line 77\n"])
+                             "#if 0\ndon't \"\n#endif\n", "#line 77\n", f"#if 0\n{self.skipped()}\n#else // it's\nB\n#endif\n"])
         return self.definition() if kind == "define" else self.group(depth)
+
+    def skipped(self) -> str:
+        """A line that does not count: with quotes that are never closed, and what is no comment behind them."""
+        return "".join(self.random.choice(("a", " ", "'", '"', "\\\"", "\\'", "\\\\", "/*", "*/", "//")) for _ in range(6))
 
     def definition(self) -> str:
         r = self.random
@@ -205,6 +210,9 @@ def test_conditions(condition, expected):
     ("@name(\"two\nlines\") a", '@name("two\ue000lines"\n) a'),
     ("#if 0\nit's \"open\n#if\n#else junk\n#endif\n#endif\nx", "x"),
     ("__COUNTER__ __COUNTER__", "0 1"),
+    ("\ufeff#define A a\nA \ufeffA", "a \ufeffa"),  # a byte order mark is dropped where the file begins
+    # A quote that is never closed takes the rest of its line. (To look behind it was quadratic in the number of quotes.)
+    ("#if 0\ndon't /* x\n#endif\na", "a"), ('#if 0\n"\\" /* x\n#else \' /*\na\n#endif', "a"), ("#pragma it's /*\na", "a"),
 ])
 def test_texts(text, expected):
     lines = preprocess_text(text + "\n", "p.p4", files={})[0].splitlines()

@@ -15,7 +15,8 @@ SPACES = " \t\r\f\v"
 _SPLICE = re.compile(rf"\\[{SPACES}]*\n")
 _BLANK = re.compile(rf"(?:[{SPACES}]+|//[^\n]*|/\*.*?(?:\*/|\Z))*", re.DOTALL)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
-_SKIPPED = re.compile(r"""(?:"(?:\\[^\n]|[^"\\\n])*"|'(?:\\[^\n]|[^'\\\n])*'|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|[^\n])*""")
+_SKIPPED = re.compile(r"""(?:"(?:\\[^\n]|[^"\\\n])*"?|'(?:\\[^\n]|[^'\\\n])*'?|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|[^\n])*""")
+"""A line outside of what counts. A quote that is never closed takes the rest of the line, and no comment begins in it."""
 TOKEN = re.compile(
     r"(?P<id>[A-Za-z_]\w*)"
     r"|(?P<number>\.?[0-9](?:[eE][+-]|[\w.])*)"  # takes the w255 of 8w255 and, as in C, the +1 of 0xe+1

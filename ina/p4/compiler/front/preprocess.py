@@ -25,6 +25,7 @@ from ina.p4.compiler.front.pp_tokens import Place, Reader, Token
 
 P4INCLUDE = Path(__file__).parent.parent / "p4include"
 MAX_INCLUDE_DEPTH = 64
+BYTE_ORDER_MARK = "\ufeff"
 _MAX_BLANK_LINES = 6  # in a row; more are a line marker
 _HASH = re.compile(r"#(?!#)")
 _RULE = re.compile(r"##")
@@ -102,6 +103,7 @@ class _Preprocessor:
     def _lines(self, text: str, name: str, file: str) -> Iterator[Token]:
         """Returns the tokens of a file outside of directives, of the files that it includes, too; END where it ends, and
         before a directive that ends the search for a macro's arguments."""
+        text = text.removeprefix(BYTE_ORDER_MARK)
         self.sources[name] = text
         self._depth += 1
         if self._depth > MAX_INCLUDE_DEPTH:
