@@ -63,6 +63,31 @@ def test_a_damaged_program_is_made_again(tmp_path, place, kind, spoil):
 
 
 @pytest.mark.build
+@pytest.mark.parametrize(("ingress", "defines"), [
+    ('#if __has_include("extra.p4")\nhdr.data.a = 1;\n#else\nhdr.data.a = 2;\n#endif', {}),
+    ("#if HAS\nhdr.data.a = 1;\n#else\nhdr.data.a = 2;\n#endif", {"HAS": '__has_include("extra.p4")'}),
+    ("#define PASTE(a, b) a ## b\n#if PASTE(__has_, include)(<extra.p4>)\nhdr.data.a = 1;\n#endif", {}),
+    ("#include <extra.p4>", {}),
+], ids=["a condition", "a macro of the command line", "a pasted name", "a file that hides another"])
+def test_a_file_that_appears_or_goes_makes_another_program(tmp_path, place, ingress, defines):
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "program.p4").write_text(source(f"\n{ingress}\n"))
+    (tmp_path / "second" / "extra.p4").write_text("hdr.data.a = 3;\n")
+    folders = [tmp_path / "first", tmp_path / "second"] if "#include" in ingress else [tmp_path / "first"]
+
+    def compiled() -> str:
+        return build.compile_program(tmp_path / "program.p4", defines=defines, include_dirs=folders, cflags=["-O0"]).source_hash
+
+    without = compiled()
+    (tmp_path / "first" / "extra.p4").write_text("hdr.data.a = 4;\n")
+    present = compiled()
+    assert present != without and compiled() == present
+    (tmp_path / "first" / "extra.p4").unlink()
+    assert compiled() == without
+
+
+@pytest.mark.build
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_shared_object_is_made_again(tmp_path, place, kind):
     """Workers of protocols, and the ports over DPDK."""

@@ -22,7 +22,7 @@ from ina.p4.compiler.emit.emit import PRELUDE, c_file
 from ina.p4.compiler.emit.names import Origins
 from ina.p4.compiler.errors import CompileError, internal_errors, render
 from ina.p4.compiler.externs import user
-from ina.p4.compiler.front.preprocess import preprocess
+from ina.p4.compiler.front.preprocess import is_file, preprocess
 from ina.p4.compiler.frontend import check, deep_recursion, parse_text
 from ina.p4.compiler.lower.lower import lower
 from ina.p4.compiler.optimise.optimise import optimise
@@ -84,7 +84,8 @@ def compile_program(
     record_path = folder / f"{Path(path).stem}-{key_of(arguments)}.known.json"
     if (compiled := _from_record(record_path)) is not None:
         return compiled
-    text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
+    lookups: dict[str, bool] = {}
+    text, sources = preprocess(path, defines=defines, include_dirs=include_dirs, lookups=lookups)
     digest = source_hash(text)
     key = key_of([digest, _comments_digest(path, sources), Path(path).name, arguments[0], arguments[-1], own])
     stem = f"{Path(path).stem}-{key}"
@@ -106,9 +107,9 @@ def compile_program(
             cache.write_record(folder / f"{stem}.json", record, [so, c])
         compiled = CompiledProgram(so, c, p4info, layouts, digest, Path(path).name, warnings)
     files = {str(Path(f).absolute()): cache.digest(Path(f)) for f in sources}
-    if not any("__has_include" in source for source in sources.values()):  # which files are absent is in no record
-        with cache.problems(folder):
-            cache.write_record(record_path, {"stem": stem, "name": Path(path).name, "sources": files})
+    with cache.problems(folder):
+        known = {"stem": stem, "name": Path(path).name, "sources": files, "lookups": lookups}
+        cache.write_record(record_path, known)
     return compiled
 
 
@@ -152,12 +153,12 @@ def _from_cache(folder: Path, stem: str, name: str) -> CompiledProgram | None:
 
 
 def _from_record(path: Path) -> CompiledProgram | None:
-    """Returns the program of an earlier call with the same arguments, if all files that it read are unchanged.
-
-    A new file that hides one of those (earlier on the include path) goes unnoticed: the caller chooses the include directories.
-    """
+    """Returns the program of an earlier call with the same arguments, if all files that it read are unchanged and those that it
+    looked for are there or absent as they were: `__has_include` asks for some, and others would hide a file that was found."""
     record = cache.read_record(path)
     if record is None or any(cache.digest(Path(f)) != expected for f, expected in record["sources"].items()):
+        return None
+    if any(is_file(f) != there for f, there in record["lookups"].items()):
         return None
     return _from_cache(path.parent, record["stem"], record["name"])
 

@@ -62,11 +62,12 @@ class _Condition:
 
 class _Preprocessor:
     """One run. `files`: all files that may be included, by absolute path; None: the disk's. `sources`: the text of every file
-    read, by its name in messages."""
+    read, by its name in messages. `lookups`: whether each file that was looked for was there, by absolute path."""
 
     def __init__(self, include_dirs: Sequence[str], files: Mapping[str, str] | None) -> None:
         self.files = files
         self.sources: dict[str, str] = {}
+        self.lookups: dict[str, bool] = {}
         self.searched = list(dict.fromkeys(include_dirs))
         now = time.localtime()
         self.macros = Macros(self._fail, {
@@ -281,7 +282,8 @@ class _Preprocessor:
         searched; None if it is nowhere."""
         for place in self._places(system):
             file = os.path.abspath(os.path.join(place, path))
-            if (file in self.files) if self.files is not None else _is_file(file):
+            self.lookups[file] = (file in self.files) if self.files is not None else is_file(file)
+            if self.lookups[file]:
                 return file
         return None
 
@@ -331,7 +333,7 @@ class _Preprocessor:
         raise error
 
 
-def _is_file(path: str) -> bool:
+def is_file(path: str) -> bool:
     return "\0" not in path and os.path.exists(path) and not os.path.isdir(path)
 
 
@@ -380,20 +382,23 @@ def macros(options: Iterable[str]) -> dict[str, str]:
 
 
 def preprocess(
-    path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = ()
+    path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = (),
+    lookups: dict[str, bool] | None = None,
 ) -> tuple[str, dict[str, str]]:
     """Returns the preprocessed text and the text of every file read, by its name in line markers.
 
     Included files are looked for beside the including file (`"..."` only), then in `include_dirs`, then in the compiler's own
-    `p4include`. Raises CompileError for text that the preprocessor rejects and OSError when `path` cannot be read.
+    `p4include`. `lookups` gets whether each file that was looked for was there, by absolute path: the text depends on it. Raises
+    CompileError for text that the preprocessor rejects and OSError when `path` cannot be read.
     """
     source = Path(path).read_text(encoding="utf-8", errors="replace")
-    return preprocess_text(source, str(path), defines, [*(str(Path(d).absolute()) for d in include_dirs), str(P4INCLUDE)])
+    folders = [*(str(Path(d).absolute()) for d in include_dirs), str(P4INCLUDE)]
+    return preprocess_text(source, str(path), defines, folders, lookups=lookups)
 
 
 def preprocess_text(
     source: str, name: str, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str] = (),
-    files: Mapping[str, str] | None = None,
+    files: Mapping[str, str] | None = None, lookups: dict[str, bool] | None = None,
 ) -> tuple[str, dict[str, str]]:
     """Preprocesses a text called `name`; see `preprocess`. `files`: all files it may include, by absolute path; None: the
     disk's."""
@@ -401,7 +406,10 @@ def preprocess_text(
     try:
         for macro, value in (defines or {}).items():
             preprocessor.define(macro, value)
-        return _written(preprocessor.run(source, name)), preprocessor.sources
+        text = _written(preprocessor.run(source, name))
     except RecursionError:
         file, line = preprocessor.place
         raise CompileError(Span(file or name, line, 1, 1), "arguments of macros, or a condition, are nested too deep") from None
+    if lookups is not None:
+        lookups |= preprocessor.lookups
+    return text, preprocessor.sources
