@@ -253,12 +253,21 @@ def test_a_cut_header_has_two_bits_of_parser_err(tmp_path: Path) -> None:
     assert sent(program, data(1) + bytes(64)) == bytes(64) + data(1)
 
 
+@pytest.mark.parametrize(("types", "fields", "before"), [
+    ("", "{} bit<2> two;", ""),
+    ("struct bits_s {{ {} }}", "bits_s s; bit<2> two;", "s."),
+    ("struct bits_s {{ {} }} struct outer_s {{ bits_s s; }}", "outer_s o; bit<2> two;", "o.s."),
+    ("struct bits_s {{ {} bit<2> two; }}", "bits_s[1] s;", "s[0]."),
+])
 @pytest.mark.parametrize(("field", "rotate"), [("high", 4), ("low", 0), ("middle", 2)])
-def test_a_parser_counter_loads_a_narrow_field_in_its_byte(tmp_path: Path, field: str, rotate: int) -> None:
-    """`max` and `rotate` are those of the byte; the other fields in it do not count."""
-    types = "header bits_t { bit<4> high; bit<4> low; bit<2> one; bit<4> middle; bit<2> two; } header item_t { bit<8> x; }"
+def test_a_parser_counter_loads_a_narrow_field_in_its_byte(
+    tmp_path: Path, field: str, rotate: int, types: str, fields: str, before: str
+) -> None:
+    """`max` and `rotate` are those of the byte; the other fields in it do not count, in whatever structs they are."""
+    bits = "bit<4> high; bit<4> low; bit<2> one; bit<4> middle;"
+    types = f"{types.format(bits)} header bits_t {{ {fields.format(bits)} }} header item_t {{ bit<8> x; }}"
     parser = PARSER.replace("transition accept; }}", "transition count; }} {}").format(
-        f"pkt.extract(hdr.data); pkt.extract(hdr.bits); left.set(hdr.bits.{field}, 8w3 << {rotate}, {rotate}, 3, 0);", """
+        f"pkt.extract(hdr.data); pkt.extract(hdr.bits); left.set(hdr.bits.{before}{field}, 8w3 << {rotate}, {rotate}, 3, 0);", """
         state count { transition select(left.is_zero()) { true: accept; false: item; } }
         state item { pkt.extract(hdr.items.next); left.decrement(1); transition count; }""")
     program = switch(tmp_path, types=types, headers="bits_t bits; item_t[4] items;", parser_locals="ParserCounter() left;",
@@ -268,3 +277,26 @@ def test_a_parser_counter_loads_a_narrow_field_in_its_byte(tmp_path: Path, field
         assert sent(program, data() + byte + b"items") == data() + b"items"[number:]
     byte = bytes([0x40 | 0xF if field == "high" else 0xF4, 0xC3 | 4 << 2])
     assert program.process(data() + byte + b"items", IN) == []  # more than `max`
+
+
+@pytest.mark.parametrize(("item", "items", "index", "packed", "below"), [
+    ("bit<4> x;", "item_s[3] items; bit<4> rest;", 0, b"\x2f\xff", 4),
+    ("bit<4> x;", "item_s[3] items; bit<4> rest;", 1, b"\xf2\xff", 0),
+    ("bit<4> x;", "item_s[3] items; bit<4> rest;", 2, b"\xff\x2f", 4),
+    ("bit<3> high; bit<5> x;", "item_s[2] items;", 1, b"\xff\xe2", 0),
+    ("bit<5> x; bit<3> low;", "item_s[2] items;", 1, b"\xff\x17", 3),
+    ("bit<6> x;", "item_s[2] items; bit<4> rest;", 0, b"\x0b\xff", 2),
+    ("bit<6> x;", "item_s[2] items; bit<4> rest;", 1, b"\xfc\x2f", 0),  # in two bytes
+])
+def test_a_parser_counter_loads_the_field_of_an_element(
+    tmp_path: Path, item: str, items: str, index: int, packed: bytes, below: int
+) -> None:
+    """Elements of an array of structs in a header need not begin where bytes do."""
+    types = f"struct item_s {{ {item} }} header items_t {{ {items} }} header byte_t {{ bit<8> x; }}"
+    parser = PARSER.replace("transition accept; }}", "transition count; }} {}").format(
+        f"pkt.extract(hdr.data); pkt.extract(hdr.all); left.set(hdr.all.items[{index}].x, 255, {below}, 7, 0);", """
+        state count { transition select(left.is_zero()) { true: accept; false: item; } }
+        state item { pkt.extract(hdr.bytes.next); left.decrement(1); transition count; }""")
+    program = switch(tmp_path, types=types, headers="items_t all; byte_t[4] bytes;", parser_locals="ParserCounter() left;",
+                     parser=parser, deparser="pkt.emit(hdr.data);", egress_parser=NOTHING)
+    assert sent(program, data() + packed + b"bytes") == data() + b"tes"

@@ -205,13 +205,22 @@ class ParserPriority(ExternObject):
 def bits_below(field: ast.Expr) -> int:
     """Returns the number of bits below a narrow field in its byte of the packet, 0 for all else: a parser counter loads the byte,
     without the other fields in it (p4c's tests parser_counter_10 and tcp_option_mss_4_byte_chunks)."""
-    if not isinstance(field, ast.Member) or field.kind != "field":
-        return 0
-    t = types.strip_new(field.base.type)
-    if not isinstance(t, types.HeaderType):
-        return 0
-    ((width, first),) = ((width, first) for name, width, first in field_places(t) if name == field.member)
-    return -(first + width) % 8 if width < 8 and first % 8 + width <= 8 else 0
+    first, width = _first_bit(field), types.fixed_width(field.type)
+    return -(first + width) % 8 if first is not None and width and width < 8 and first % 8 + width <= 8 else 0
+
+
+def _first_bit(e: ast.Expr) -> int | None:
+    """Returns the first bit of a part of a header, in whatever structs and arrays it is; None for what is in no header. Of an
+    element whose index is known at run time only, the first bit in its byte, if all elements have the same."""
+    match e:
+        case ast.Member() if e.kind == "field" and isinstance(t := types.strip_new(e.base.type), types.RecordType):
+            before = 0 if isinstance(t, types.HeaderType) else _first_bit(e.base)
+            (inside,) = (first for name, _, first in field_places(t) if name == e.member)
+            return None if before is None else before + inside
+        case ast.Index() if (before := _first_bit(e.base)) is not None:
+            width = types.fixed_width(e.type) or 0
+            return before + e.index.const * width if e.index.const is not None else before if width % 8 == 0 else None
+    return None
 
 
 def _loaded(args: Arguments, below: int) -> int:
