@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Sequence
 
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.check.context import Cascade, Context, counted
+from ina.p4.compiler.check.context import Cascade, Certain, Context, counted
 from ina.p4.compiler.check.conversions import callable_mismatch, coerce, converts
 from ina.p4.compiler.check.types import Bindings, substitute, substitute_params
 from ina.p4.compiler.check.unify import solved, unify
@@ -57,7 +57,7 @@ def bind(
         where = mismatch[0].span if mismatch[0] else span
         declared = getattr(signature.decl, "span", None)
         notes: list[Note | str] = [Note(f"'{name}' is declared here: {signature}", declared)] if declared else []
-        fail(where, f"'{name}' {mismatch[1]}", notes)
+        raise Certain(where, f"'{name}' {mismatch[1]}", notes)
     by_param: list[ast.Argument | None] = [None] * len(params)
     index = {p.name: i for i, p in enumerate(params)}
     for i, argument in enumerate(arguments):
@@ -78,6 +78,8 @@ def bind(
         if argument.value is not None:
             argument.value = close(ctx, argument.value, bindings)
     e.params = substitute_params(ctx, params, bindings) if bindings else params
+    for p in e.params:
+        ctx.meet(p.type)
     e.args = [_bind_one(ctx, p, a, directionless_may_vary) for p, a in zip(e.params, by_param, strict=True)]
     for i, (p, given) in enumerate(zip(params, by_param, strict=True)):
         if given is None and (default := e.args[i]) is not None:
@@ -162,7 +164,7 @@ def infer(
     bindings: Bindings = {v: v for v in variables}
     if explicit:
         if len(explicit) != len(variables):
-            fail(span, f"'{signature.name}' takes {counted(len(variables), 'type argument')}, not {len(explicit)}")
+            raise Certain(span, f"'{signature.name}' takes {counted(len(variables), 'type argument')}, not {len(explicit)}")
         bindings = {v: t for v, t in zip(variables, explicit, strict=True)}
         bindings = {v: v if isinstance(t, types.AnyType) else t for v, t in bindings.items()}
     bindings |= unknown

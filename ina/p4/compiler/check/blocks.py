@@ -6,7 +6,7 @@ import copy
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.arguments import default_as, settle
-from ina.p4.compiler.check.context import Context, suggest
+from ina.p4.compiler.check.context import Certain, Context, suggest
 from ina.p4.compiler.check.conversions import coerce
 from ina.p4.compiler.check.tables import keyset_of, table_declaration
 from ina.p4.compiler.check.types import resolve, type_variables
@@ -46,7 +46,8 @@ def _begin_block(ctx: Context, d: ast.ParserDecl | ast.ControlDecl, t: types.Par
 
 
 def _template(ctx: Context, d: ast.ParserDecl | ast.ControlDecl, t: types.ParserType | types.ControlType) -> None:
-    """Declares a generic parser or control. Only its parameters are resolved here; each use checks a copy of its own."""
+    """Declares a generic parser or control, and checks what does not depend on type arguments; each list of those gets a
+    checked copy of its own."""
     variables = {v.name for v in d.type_params}
     for p in (*d.params, *d.ctor_params):
         if p.name in variables:
@@ -54,6 +55,13 @@ def _template(ctx: Context, d: ast.ParserDecl | ast.ControlDecl, t: types.Parser
     ctx.templates[d] = copy.deepcopy(d)
     with ctx.nested():
         _begin_block(ctx, d, t)
+    block = copy.deepcopy(ctx.templates[d])
+    assert isinstance(block, ast.ParserDecl | ast.ControlDecl)
+    block.type_params = []
+    with ctx.template(d, t.type_params):
+        ctx.scope.names.setdefault(d.name, d)  # for the error of a block that contains itself
+        with ctx.nested():
+            ctx.statement(block)
     ctx.declare(d)
 
 
@@ -135,17 +143,17 @@ def value_set_declaration(ctx: Context, d: ast.ValueSetDecl) -> None:
 def _states(ctx: Context, d: ast.ParserDecl) -> None:
     for state in d.state_list:
         if state.name in ("accept", "reject"):
-            fail(state.span, f"state '{state.name}' is built in: it cannot be declared")
+            raise Certain(state.span, f"state '{state.name}' is built in: it cannot be declared")
         if state.name in d.states:
             notes = [Note("first declared here", d.states[state.name].span)]
-            fail(state.span, f"state '{state.name}' is already declared", notes)
+            raise Certain(state.span, f"state '{state.name}' is already declared", notes)
         d.states[state.name] = state
     if "start" not in d.states:
-        fail(d.span, f"parser '{d.name}' has no state 'start'")
+        raise Certain(d.span, f"parser '{d.name}' has no state 'start'")
     for state in d.state_list:
         with ctx.recover(), ctx.nested():
             for s in state.statements:
-                with ctx.recover():
+                with ctx.declaring(s):
                     ctx.statement(s)
             if state.transition is not None:
                 _transition(ctx, d, state.transition)
@@ -168,7 +176,7 @@ def _ends(d: ast.ParserDecl) -> None:
             waiting.append(branch.target)
         if state.transition.cases and not any(isinstance(k, ast.DontCare) for k in state.transition.cases[-1].keys):
             return  # NoMatch ends it
-    fail(d.span, f"parser '{d.name}' never reaches accept or reject")
+    raise Certain(d.span, f"parser '{d.name}' never reaches accept or reject")
 
 
 def _transition(ctx: Context, d: ast.ParserDecl, transition: ast.Transition) -> None:
@@ -210,7 +218,7 @@ def _is_tuple_value_set(ctx: Context, e: ast.Expr) -> bool:
 def _target(d: ast.ParserDecl, node: ast.Node, name: str) -> ast.ParserState | None:
     state = d.states.get(name)
     if state is None and name not in ("accept", "reject"):
-        fail(node.span, f"parser '{d.name}' has no state '{name}'", suggest(name, [*d.states, "accept", "reject"]))
+        raise Certain(node.span, f"parser '{d.name}' has no state '{name}'", suggest(name, [*d.states, "accept", "reject"]))
     return state
 
 
@@ -271,7 +279,7 @@ def function_body(ctx: Context, d: ast.FunctionDecl) -> None:
         with ctx.code_of("function", return_type=d.return_type):
             ctx.body(d.body)
         if not isinstance(d.return_type, types.VoidType) and not _always_returns(d.body):
-            fail(d.span, f"function '{d.name}' can end without returning a {d.return_type}")
+            raise Certain(d.span, f"function '{d.name}' can end without returning a {d.return_type}")
 
 
 def action_declaration(ctx: Context, d: ast.ActionDecl) -> None:

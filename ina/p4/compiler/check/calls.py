@@ -7,7 +7,7 @@ import copy
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.arguments import bind, choose, close, settle
 from ina.p4.compiler.check.blocks import function_body
-from ina.p4.compiler.check.context import Context, Unknown, counted
+from ina.p4.compiler.check.context import Certain, Context, Unknown, counted
 from ina.p4.compiler.check.members import SIZE_METHODS, check_member
 from ina.p4.compiler.check.types import Bindings, named_type, resolve, specialise, substitute
 from ina.p4.compiler.check.values import require_lvalue
@@ -169,6 +169,9 @@ def _check_packet_in(ctx: Context, e: ast.Call) -> None:
 def _specialise_function(ctx: Context, signature: Signature, bindings: Bindings, span: Span) -> ast.FunctionDecl:
     """Returns a checked copy of a generic function for these type arguments; one per list of them."""
     decl = signature.decl
+    if any(variables_of(t) for t in bindings.values()):
+        assert isinstance(decl, ast.FunctionDecl)
+        return decl  # within a generic declaration that is checked for itself
     key = (decl, tuple(bindings[v] for v in signature.type_params))
     if (existing := ctx.specialised_functions.get(key)) is not None:
         return existing
@@ -242,7 +245,7 @@ def construct(
             takes = f"takes {counted(len(t.type_params), 'type argument')}, not {len(explicit)}"
             hint = ["v1model's register, counter and meter take an index type from V1MODEL_VERSION 20200408 on"]
             indexed = t.name in ("register", "counter", "meter")
-            fail(span, f"extern {t.name} {takes}", hint if indexed else [Note("declared here", t.decl.span)])
+            raise Certain(span, f"extern {t.name} {takes}", hint if indexed else [Note("declared here", t.decl.span)])
         constructor = choose(ctx, t.ctors, e.arguments, span, t.name)
         signature = Signature(t.name, t.type_params, constructor.params, types.VOID, constructor.decl)
     else:
@@ -261,7 +264,7 @@ def _with_unknown(ctx: Context, t: types.CallableType, explicit: tuple[Type, ...
     """Returns a generic parser or control with its type arguments; for those that are not written, or are `_`, with variables
     that what follows may bind: constructor arguments, an application, or the parameter that the object is an argument for."""
     if explicit and len(explicit) != len(t.type_params):
-        fail(span, f"'{t.name}' takes {counted(len(t.type_params), 'type argument')}, not {len(explicit)}")
+        raise Certain(span, f"'{t.name}' takes {counted(len(t.type_params), 'type argument')}, not {len(explicit)}")
     arguments: list[Type] = []
     owner = next(ctx.generic_owners)
     for parameter, argument in zip(t.type_params, explicit or [None] * len(t.type_params), strict=True):

@@ -189,10 +189,14 @@ def function_declaration(ctx: Context, d: ast.FunctionDecl) -> None:
     if d.type_params:
         ctx.templates[d] = copy.deepcopy(d)
         with ctx.nested():
-            # Only the prototype is resolved here; each use checks a copy of its own.
+            # Types of the body hang on the type arguments: each list of them gets a checked copy of its own.
             variables = type_variables(ctx, d.type_params)
             returns = resolve(ctx, d.return_ref)
             ctx.signatures[d] = Signature(d.name, variables, resolved_parameters(ctx, d.params), returns, d)
+        function = copy.deepcopy(ctx.templates[d])
+        assert isinstance(function, ast.FunctionDecl)
+        with ctx.template(d, variables):
+            function_body(ctx, function)
     else:
         function_body(ctx, d)
     _declare_function(ctx, d)

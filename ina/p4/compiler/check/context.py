@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.errors import NO_SPAN, CompileError, Diagnostic, Note, Span, fail
+from ina.p4.compiler.errors import NO_SPAN, CompileError, Diagnostic, Note, Span
 from ina.p4.compiler.types import Signature, Type
 
 
@@ -32,7 +32,7 @@ class Scope:
         if existing is not None:
             where = span_of(existing)
             notes = [Note("first declared here", where)] if where is not NO_SPAN else []
-            raise CompileError(span, f"'{name}' is already declared in this scope", notes)
+            raise Certain(span, f"'{name}' is already declared in this scope", notes)
         self.names[name] = decl
 
     def all_names(self) -> set[str]:
@@ -56,6 +56,8 @@ def counted(n: int, noun: str) -> str:
 
 
 MAX_ERRORS = 20
+OPAQUE = types.TypeVar("_")
+"""Type of an expression that may have any type, as it has to do with opaque ones"""
 
 
 class Unknown(NamedTuple):
@@ -68,6 +70,10 @@ class Unknown(NamedTuple):
 
 class Cascade(CompileError):
     """An error that follows from a reported one: not reported itself."""
+
+
+class Certain(CompileError):
+    """An error that a generic declaration has whatever its type arguments are."""
 
 
 class TooManyErrors(Exception):
@@ -103,6 +109,9 @@ class Context:
         copied."""
         self.open_templates: set[ast.Declaration] = set()
         """Generic parsers and controls of which a copy is being checked."""
+        self.opaque: frozenset[types.TypeVar] = frozenset()
+        """Type parameters of the generic declaration that is being checked for itself; such types may be any"""
+        self._opaque_met = 0
         self.new_declarations: list[ast.Declaration] = []
         self.owner_locals: list[ast.Node] | None = None
         """Declarations that a direct application (`T.apply()`) adds its instance to."""
@@ -117,7 +126,29 @@ class Context:
 
     def expression(self, e: ast.Expr) -> ast.Expr:
         """Returns the checked expression, which may be another node than `e`: callers store the result."""
+        if self.opaque:
+            return self._any_expression(e)
         return e if not isinstance(e.type, ast.Unchecked) else self._expressions[type(e)](self, e)
+
+    def _any_expression(self, e: ast.Expr) -> ast.Expr:
+        """Works like `expression` where types are opaque: an error that not all types have makes the type of `e` opaque."""
+        met = self._opaque_met
+        if isinstance(e.type, ast.Unchecked):
+            try:
+                e = self._expressions[type(e)](self, e)
+            except CompileError as error:
+                if isinstance(error, (Cascade, Certain)):
+                    raise
+                if self._opaque_met == met:
+                    raise Certain(error.span, error.message, error.diagnostics[0].notes) from None
+                e.type, e.const = OPAQUE, None
+        self.meet(e.type)
+        return e
+
+    def meet(self, t: Type | None) -> None:
+        """Notes that what is being checked depends on the type `t`."""
+        if self.opaque and types.variables_of(t) & self.opaque:
+            self._opaque_met += 1
 
     def statement(self, s: ast.Node) -> None:
         self._statements[type(s)](self, s)
@@ -139,6 +170,23 @@ class Context:
         finally:
             self.owner, self.owner_locals, self.return_type, self.loops = outer
 
+    @contextmanager
+    def template(self, d: ast.Declaration, variables: Iterable[types.TypeVar]) -> Iterator[None]:
+        """Checks a copy of a generic declaration for itself: reports what is wrong whatever its type arguments are, keeps
+        nothing else."""
+        outer = self.opaque, self._opaque_met, self.new_declarations, self.warnings, self.specialised, self.specialised_functions
+        self.opaque, self.new_declarations, self.warnings = frozenset([*variables, OPAQUE]), [], []
+        self.specialised, self.specialised_functions = {**self.specialised}, {**self.specialised_functions}
+        self.open_templates.add(d)
+        try:
+            with self.nested() as scope, self.code_of(""), self.recover():
+                scope.names |= {v.name: v for v in variables}
+                yield
+        finally:
+            self.open_templates.remove(d)
+            self.opaque, self._opaque_met, self.new_declarations, self.warnings = outer[:4]
+            self.specialised, self.specialised_functions = outer[4:]
+
     # --- reporting
 
     def warn(self, span: Span, message: str, notes: Sequence[str] = ()) -> None:
@@ -147,12 +195,16 @@ class Context:
     @contextmanager
     def recover(self) -> Iterator[None]:
         """Notes an error and continues behind the construct that has it."""
-        scope = self.scope
+        scope, met = self.scope, self._opaque_met
         try:
             yield
         except CompileError as error:
             self.scope = scope
-            if not (isinstance(error, Cascade) and self.diagnostics):
+            if isinstance(error, Cascade):
+                follows = bool(self.diagnostics or self.opaque)
+            else:
+                follows = self._opaque_met != met and not isinstance(error, Certain)
+            if not follows:
                 self._report(error.diagnostics)
             if len(self.diagnostics) >= MAX_ERRORS:
                 raise TooManyErrors from None
@@ -200,7 +252,7 @@ class Context:
         notes = suggest(name, self.scope.all_names())
         if name in ("packet_in", "packet_out", "NoAction", "exact") and not notes:
             notes = ["#include <core.p4> declares it"]
-        fail(span, f"{kind} '{name}' is not declared", notes)
+        raise Certain(span, f"{kind} '{name}' is not declared", notes)
 
     def signature_of(self, decl: ast.Declaration) -> Signature:
         signature = self.signatures.get(decl)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.check.context import Context, suggest
+from ina.p4.compiler.check.context import OPAQUE, Certain, Context, suggest
 from ina.p4.compiler.errors import Note, Span, fail
 from ina.p4.compiler.types import BitType, Parameter, Signature, Type
 
@@ -27,6 +27,9 @@ def check_member(ctx: Context, e: ast.Member, called: bool = False) -> ast.Expr:
     if isinstance(t, types.MetaType):
         return _type_member(ctx, e, t.type)
     t = types.strip_new(t)
+    if isinstance(t, types.TypeVar) and not called:
+        e.kind, e.type = "field", OPAQUE
+        return e
     field = t.fields.get(e.member) if isinstance(t, types.RecordType) else None
     if field is not None and not (called and method_type(e, t)):
         e.kind, e.type = "field", field.type
@@ -47,6 +50,8 @@ def check_member(ctx: Context, e: ast.Member, called: bool = False) -> ast.Expr:
 
 
 def _no_member(e: ast.Member, t: Type) -> NoReturn:
+    if isinstance(t, types.TypeVar):
+        fail(member_span(e), f"'{ast.source_text(e.base)}' of type {t} has no member '{e.member}'")
     span, base = member_span(e), ast.source_text(e.base)
     if isinstance(t, types.RecordType):
         names = list(t.fields)
@@ -57,7 +62,7 @@ def _no_member(e: ast.Member, t: Type) -> NoReturn:
             notes.append(Note(f"{t.decl.kind} {t} is declared here", t.decl.span))
         if isinstance(t, types.StructType) and e.member in HEADER_METHODS:
             notes = [f"{t} is a struct: only headers and header unions are valid or invalid"]
-        fail(span, f"'{base}' of type {t} has no field '{e.member}'", notes)
+        raise Certain(span, f"'{base}' of type {t} has no field '{e.member}'", notes)
     candidates: list[str] = []
     match t:
         case types.ExternType():
@@ -71,7 +76,7 @@ def _no_member(e: ast.Member, t: Type) -> NoReturn:
     notes = list(suggest(e.member, candidates))
     if candidates and not notes:
         notes = [f"it has {', '.join(candidates)}"]
-    fail(span, f"'{base}' of type {t} has no member '{e.member}'", notes)
+    raise Certain(span, f"'{base}' of type {t} has no member '{e.member}'", notes)
 
 
 def _stack_member(ctx: Context, e: ast.Member, t: types.StackType) -> ast.Expr:

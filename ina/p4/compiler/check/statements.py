@@ -46,9 +46,9 @@ def variable_declaration(ctx: Context, d: ast.VarDecl) -> None:
         if isinstance(t, types.CallableType):
             hint = [f"an instance is declared as {t.name}(...) {d.name};"]
         fail(d.type_ref.span, f"variable '{d.name}' cannot have type {t}", hint)
+    d.type = t
     if d.init is not None:
         d.init = coerce(ctx, value_of(ctx, d.init), t, f"initial value of '{d.name}'")
-    d.type = t
     ctx.declare(d)
 
 
@@ -141,7 +141,7 @@ def _switch(ctx: Context, s: ast.Switch) -> None:
     if ctx.owner == "parser":
         fail(s.span, "switch is not for parsers: use 'transition select'")
     plain = types.underlying(s.subject.type)
-    if not isinstance(plain, (types.ActionRunType, BitType, types.BoolType, types.EnumType, types.ErrorType)):
+    if not isinstance(plain, (types.ActionRunType, BitType, types.BoolType, types.EnumType, types.ErrorType, types.TypeVar)):
         fail(s.subject.span, f"cannot switch on {s.subject.type}")
     defaults = [c for c in s.cases if c.label is None]
     if len(defaults) > 1:
@@ -161,6 +161,7 @@ def _switch(ctx: Context, s: ast.Switch) -> None:
 
 
 def _switch_label(ctx: Context, case: ast.SwitchCase, t: Type) -> object:
+    ctx.meet(t)
     label = case.label
     if label is None:
         return None
@@ -234,6 +235,7 @@ def _leave_loop(ctx: Context, s: ast.Break | ast.Continue) -> None:
 
 def _return(ctx: Context, s: ast.Return) -> None:
     expected = ctx.return_type
+    ctx.meet(expected)
     if ctx.owner == "parser":
         fail(s.span, "'return' is not for parsers: a state ends with its transition")
     if expected is None or isinstance(expected, types.VoidType):

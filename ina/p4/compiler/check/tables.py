@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.arguments import bind
-from ina.p4.compiler.check.context import Cascade, Context, suggest
+from ina.p4.compiler.check.context import Cascade, Certain, Context, suggest
 from ina.p4.compiler.check.conversions import coerce
 from ina.p4.compiler.check.values import argument_of, constant_int, is_static, value_of, why_not_constant
 from ina.p4.compiler.errors import Note, fail
@@ -47,7 +47,7 @@ def table_declaration(ctx: Context, table: ast.TableDecl) -> None:
 def _key(ctx: Context, key: ast.TableKey) -> None:
     key.expr = value_of(ctx, key.expr, "a key")
     if key.match_kind not in ctx.match_kinds:
-        fail(key.span, f"match kind '{key.match_kind}' is not declared", suggest(key.match_kind, ctx.match_kinds))
+        raise Certain(key.span, f"match kind '{key.match_kind}' is not declared", suggest(key.match_kind, ctx.match_kinds))
     t = key.expr.type
     if not _has_plain_name(key.expr) and not any(a.name == "name" for a in key.annotations):
         ctx.warn(
@@ -244,6 +244,7 @@ def _has_plain_name(e: ast.Expr) -> bool:
 
 def keyset_of(ctx: Context, e: ast.Expr, t: Type) -> ast.Expr:
     """Checks a set of values of type `t`."""
+    ctx.meet(t)
     match e:
         case ast.DontCare():
             pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.check.context import Cascade, Context
+from ina.p4.compiler.check.context import Cascade, Certain, Context
 from ina.p4.compiler.check.values import constant_int
 from ina.p4.compiler.errors import Note, Span, fail
 from ina.p4.compiler.types import BitType, Parameter, Signature, Type, TypeVar, variables_of
@@ -28,6 +28,7 @@ _NO_ELEMENT = (
 def resolve(ctx: Context, ref: ast.TypeRef) -> Type:
     """Returns the type that `ref` denotes, and stores it in `ref.resolved`."""
     ref.resolved = _resolve(ctx, ref)
+    ctx.meet(ref.resolved)
     return ref.resolved
 
 
@@ -82,11 +83,8 @@ def named_type(ctx: Context, decl: object, args: tuple[Type, ...], span: Span, n
         case ast.TypeDeclaration():
             raise Cascade(span, f"type '{name}' has an error in its declaration", [Note("declared here", decl.span)])
         case _:
-            fail(
-                span,
-                f"'{name}' is not a type",
-                [Note("declared here", decl.span)] if isinstance(decl, ast.Node) else (),
-            )
+            notes = [Note("declared here", decl.span)] if isinstance(decl, ast.Node) else ()
+            raise Certain(span, f"'{name}' is not a type", notes)
     if not args:
         return generic
     if not isinstance(generic, types.CallableType) or not generic.type_params:
@@ -109,7 +107,7 @@ def record_type(ctx: Context, decl: ast.RecordDecl, args: tuple[Type, ...], span
     if (existing := ctx.records.get(key)) is not None:
         return existing
     if len(args) != len(decl.type_params):
-        fail(span, f"{decl.kind} {decl.name} takes {len(decl.type_params)} type arguments, not {len(args)}")
+        raise Certain(span, f"{decl.kind} {decl.name} takes {len(decl.type_params)} type arguments, not {len(args)}")
     cls = {"struct": types.StructType, "header": types.HeaderType, "header_union": types.UnionType}[decl.kind]
     record = cls(decl.name, {}, args, decl)
     with ctx.nested(ctx.globals):
@@ -144,13 +142,13 @@ def _check_field(decl: ast.RecordDecl, field: ast.StructField, t: Type) -> None:
 def specialise(ctx: Context, generic: types.CallableType, args: tuple[Type, ...], span: Span) -> types.CallableType:
     """Returns `generic` (extern, parser, control, package type) with type arguments; one object per argument list."""
     if len(args) != len(generic.type_params):
-        fail(span, f"{generic.name} takes {len(generic.type_params)} type arguments, not {len(args)}")
+        raise Certain(span, f"{generic.name} takes {len(generic.type_params)} type arguments, not {len(args)}")
     key = (generic, args)
     if (existing := ctx.specialised.get(key)) is not None:
         return existing
     if generic.decl in ctx.templates:
         if generic.decl in ctx.open_templates:
-            fail(span, f"'{generic.name}' cannot contain itself", [Note("declared here", generic.decl.span)])
+            raise Certain(span, f"'{generic.name}' cannot contain itself", [Note("declared here", generic.decl.span)])
         if not any(variables_of(argument) for argument in args):
             ctx.specialised[key] = _checked_copy(ctx, generic, args)
             return ctx.specialised[key]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.check.context import Context
+from ina.p4.compiler.check.context import Certain, Context
 from ina.p4.compiler.errors import Note, fail
 from ina.p4.compiler.types import BitType
 
 
 def condition_of(ctx: Context, e: ast.Expr) -> ast.Expr:
     e = value_of(ctx, e, "a condition")
-    if not isinstance(types.strip_new(e.type), types.BoolType):
+    if not isinstance(types.strip_new(e.type), (types.BoolType, types.TypeVar)):
         hint = ["compare it with 0, as in x != 0"] if isinstance(types.underlying(e.type), BitType) else []
         fail(e.span, f"a condition must be bool, not {e.type}", hint)
     return e
@@ -20,7 +20,7 @@ def value_of(ctx: Context, e: ast.Expr, expected: str = "a value") -> ast.Expr:
     """Checks an expression that must have a value: not a type, an action, a table, an instance."""
     e = ctx.expression(e)
     if isinstance(e.type, (types.MetaType, types.CalleeType, types.TableType, types.VoidType, types.SetType)):
-        fail(e.span, f"expected {expected}, found {describe(e)}")
+        raise Certain(e.span, f"expected {expected}, found {describe(e)}")
     return e
 
 
@@ -51,10 +51,10 @@ def require_lvalue(e: ast.Expr, why: str) -> None:
                     if decl.direction in ("out", "inout"):
                         return
                     kind = "an 'in' parameter" if decl.direction == "in" else "a parameter without direction"
-                    fail(e.span, f"'{e.name}' is {kind}: it cannot be {why}", [Note("declared here", decl.span)])
+                    raise Certain(e.span, f"'{e.name}' is {kind}: it cannot be {why}", [Note("declared here", decl.span)])
                 notes = [Note("declared here", decl.span)] if isinstance(decl, ast.Node) else []
                 kind = "a constant" if isinstance(decl, ast.ConstDecl) else "no variable"
-                fail(e.span, f"'{e.name}' is {kind}: it cannot be {why}", notes)
+                raise Certain(e.span, f"'{e.name}' is {kind}: it cannot be {why}", notes)
             case ast.Member() if e.kind in ("field", "next", "last"):
                 e = e.base
             case ast.Slice() | ast.Index():
