@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from random_programs.generate import Generator
+from random_programs.render import text
 from shadow import Shadowed
 from v1_program import check, data, result, source
 
@@ -64,6 +68,24 @@ def test_inferred_arguments_are_those_that_could_be_written(tmp_path):
     assert result(Interpreter(check(tmp_path, shorter)), FRAMES[0]) == result(Interpreter(check(tmp_path, PROGRAM)), FRAMES[0])
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", ["control", "parser"])
+def test_random_programs_with_generic_blocks_are_those_without(tmp_path, kind, seed):
+    """All controls, or the parser, take any headers and metadata, and the package says which."""
+    program = text(Generator(seed).program())
+
+    def any_types(block: re.Match) -> str:
+        params = re.sub(r"\bheaders_t\b", "H", re.sub(r"\bmetadata_t\b", "M", block[2]))
+        return f"{kind} {block[1]}<{'H, M' if 'M ' in params else 'H'}>({params}) {{"
+
+    generic, count = re.subn(rf"^{kind} (\w)\((.*?)\) {{", any_types, program, flags=re.MULTILINE)
+    assert count == {"control": 5, "parser": 1}[kind]
+    (c_text, *rest), (twin, *twin_rest) = (generate(check(tmp_path, p)) for p in (generic, program))
+    assert re.sub(r"/\*.*?\*/", "", c_text, flags=re.DOTALL) == re.sub(r"/\*.*?\*/", "", twin, flags=re.DOTALL)
+    assert rest == twin_rest
+
+
 OBJECTS = BLOCKS + """
 control one<A>(inout A a); control octet(inout bit<8> a); control none();
 control Add<T>(inout T v)(T by) { apply { v = v + by; } }
@@ -84,7 +106,7 @@ control Octet(inout bit<8> v)(octet inner, none other) { apply { inner.apply(v);
     ("Add(1) i; Around(i) o;", "o.apply(hdr.data.e); i.apply(hdr.data.e);", "Add<bit<8>>(1) i; Around<bit<8>>(i) o;"),
 ])
 def test_what_one_object_determines_holds_for_its_arguments(tmp_path, locals_, ingress, twin):
-    inferred, written = (check(tmp_path, source(ingress, types=OBJECTS, ingress_locals=text)) for text in (locals_, twin))
+    inferred, written = (check(tmp_path, source(ingress, types=OBJECTS, ingress_locals=objects)) for objects in (locals_, twin))
     assert generate(inferred)[0].replace(locals_, twin) == generate(written)[0]
     assert result(Interpreter(inferred), data(e=7)) == result(Interpreter(written), data(e=7))
 
@@ -111,10 +133,11 @@ def test_packages_determine_the_types_of_their_blocks(tmp_path, package):
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize(("text", "message"), [
+@pytest.mark.parametrize(("program", "message"), [
     ("package S<H>(V<H> b = Skip<H>()); S() main;", "cannot infer type parameter H of 'S', which the default value"),
     ("package S<H>(V<H> b); S(Skip()) main;", "cannot infer type parameter H of 'Skip'"),
     ("package I(none n); package S(I i); S(I(Empty())) main;", "cannot infer type parameter H of 'Empty'"),
+    ("package S(V<_> b); S(Skip()) main;", "cannot infer type parameter H of 'Skip'"),
     ("package S(concrete b); S(Empty<_>()) main;", "Empty<H> has 0 parameters, concrete has 1"),
     ("package S<H>(V<H> b, V<H> c); S(Given(), Other()) main;", "must be V<E>, not Other"),
     ("control C(inout E h) { Skip() s; E g; bit<8> x; apply { s.apply(h); s.apply(x); } }", "must be E, not bit<8>"),
@@ -122,12 +145,12 @@ def test_packages_determine_the_types_of_their_blocks(tmp_path, package):
     ("control Pair<T>(inout T a, inout tuple<T> b) { apply { } }\n"
      "control C(inout E h) { tuple<tuple<bit<8>>> t; apply { Pair.apply(t, t); } }", "must be tuple"),
 ])
-def test_errors_of_inference(tmp_path, text, message):
+def test_errors_of_inference(tmp_path, program, message):
     with pytest.raises(CompileError, match=message):
         check(tmp_path, f"""
             control V<H>(inout H h); struct E {{ bit<8> x; }} control concrete(inout E h); control none();
             control Skip<H>(inout H h) {{ apply {{ }} }} control Empty<H>() {{ apply {{ }} }}
-            control Given(inout E h) {{ apply {{ }} }} control Other(inout bit<8> h) {{ apply {{ }} }} {text}""")
+            control Given(inout E h) {{ apply {{ }} }} control Other(inout bit<8> h) {{ apply {{ }} }} {program}""")
 
 
 @pytest.mark.fast
@@ -176,7 +199,7 @@ action act(bit<8> x) {{ }}
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize(("text", "message"), [
+@pytest.mark.parametrize(("program", "message"), [
     ("control C<T>(inout T v) { apply { v = w; } }", "name 'w' is not declared"),
     ("control C<T>(inout T v) { apply { v = v + (T)w; } }", "name 'w' is not declared"),
     ("control C<T>(inout T v) { apply { v.x = v.y + w; } }", "name 'w' is not declared"),
@@ -216,18 +239,18 @@ action act(bit<8> x) {{ }}
     ("T f<T>(in T v) { return f(v); }", "name 'f' is not declared"),
     ("void f<T>(in T v) { return 1; }", "nothing can be returned"),
 ])
-def test_errors_of_what_is_never_used(tmp_path, text, message):
+def test_errors_of_what_is_never_used(tmp_path, program, message):
     """What is wrong with any type arguments is an error where it stands; what some might make right is none."""
     if message is None:
-        check(tmp_path, UNUSED.format(text))
+        check(tmp_path, UNUSED.format(program))
         return
     with pytest.raises(CompileError, match=message) as caught:
-        check(tmp_path, UNUSED.format(text))
+        check(tmp_path, UNUSED.format(program))
     assert len(caught.value.diagnostics) == 1
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("text", [
+@pytest.mark.parametrize("program", [
     "control C<T>(inout T v) { apply { v = v + 1; v = (T)(bit<8>)v; v[3:0] = 1; if (v > 3 || v.isValid()) { v.x = v[2].z; } } }",
     """control C<T>(inout T v) { T w; bit<8> x = w; bit<(T.minSizeInBits())> y = 0;
      apply { w = v; y = y + 1; switch (v) { 1: { } } } }""",
@@ -248,5 +271,5 @@ def test_errors_of_what_is_never_used(tmp_path, text, message):
     """control C<T>(inout T v) { other<pair<T>>() a; other<bit<8>>() b; other() c;
      apply { a.apply({v, 1}); c.apply(v); other.apply(v); } }""",
 ])
-def test_what_some_type_arguments_make_right_is_no_error(tmp_path, text):
-    assert len(check(tmp_path, UNUSED.format(text)).declarations) == len(check(tmp_path, UNUSED.format("")).declarations)
+def test_what_some_type_arguments_make_right_is_no_error(tmp_path, program):
+    assert len(check(tmp_path, UNUSED.format(program)).declarations) == len(check(tmp_path, UNUSED.format("")).declarations)

@@ -68,6 +68,8 @@ def bind(
     for v, t in bindings.items():
         if v in ctx.unknown and isinstance(t, types.InfIntType):
             bindings[v], ctx.unknown[v] = v, ctx.unknown[v]._replace(otherwise=t)
+        elif v in ctx.unknown and isinstance(t, types.AnyType):
+            bindings[v] = v
         elif v in ctx.unknown and t != v:
             ctx.inferred[v] = t
     bindings = {v: types.ANY if t == v and v in free else t for v, t in bindings.items()}
