@@ -210,6 +210,7 @@ def test_conditions(condition, expected):
     ("@name(\"two\nlines\") a", '@name("two\ue000lines"\n) a'),
     ("#if 0\nit's \"open\n#if\n#else junk\n#endif\n#endif\nx", "x"),
     ("__COUNTER__ __COUNTER__", "0 1"),
+    ("#define L() 1\n#define V(x) x\nL()V L()V() L()V\nb", "1 V 1 1 V\nb"),  # V has no arguments, but is a token of its own
     ("\ufeff#define A a\nA \ufeffA", "a \ufeffa"),  # a byte order mark is dropped where the file begins
     # A quote that is never closed takes the rest of its line. (To look behind it was quadratic in the number of quotes.)
     ("#if 0\ndon't /* x\n#endif\na", "a"), ('#if 0\n"\\" /* x\n#else \' /*\na\n#endif', "a"), ("#pragma it's /*\na", "a"),

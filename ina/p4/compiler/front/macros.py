@@ -178,6 +178,7 @@ class Expansion:
                 if following is None:
                     return None
                 token = following
+            seam, self._seam = self._seam, False
             if token.kind == "id" and not token.painted:
                 if (macro := macros.defined.get(token.text)) is not None:
                     if token.text in disabled:
@@ -186,10 +187,10 @@ class Expansion:
                         continue
                 elif not raw and (built_in := macros.built_in.get(token.text)) is not None:
                     token = built_in(token)
-            if self._seam and token.text:
-                self._seam = False
-                if not token.before:
-                    token = token._replace(seam=True)
+            if seam and not token.text:
+                self._seam = True
+            elif seam and not token.before:
+                token = token._replace(seam=True)
             return token
 
     def _replace(self, name: Token, macro: Macro) -> bool:
