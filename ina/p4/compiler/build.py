@@ -135,7 +135,9 @@ def _own_code(command: list[str], externs: user.UserBodies, cflags: Sequence[str
         read = shlex.split(Path(scratch, "read").read_text().replace("\\\n", " "))[2:]
         externs.check_names(text.partition(begin)[0])
         digest = key_of([externs.key(), text])
-        cache.write_record(record_path, {"digest": digest, "sources": {f: cache.digest(Path(f)) for f in read}})
+        texts = [externs.c_text(), *(Path(f).read_text("utf-8", "replace") for f in read)]
+        if not any("__has_include" in text for text in texts):  # the C compiler does not say which files are absent
+            cache.write_record(record_path, {"digest": digest, "sources": {f: cache.digest(Path(f)) for f in read}})
     return digest
 
 

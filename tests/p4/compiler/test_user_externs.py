@@ -170,6 +170,21 @@ def test_changed_c_text_outside_of_the_file_is_compiled_again(tmp_path, by):
 
 
 @pytest.mark.build
+def test_c_text_that_asks_for_a_file_is_compiled_again_when_it_comes(tmp_path):
+    other, path = tmp_path / "other.h", program(tmp_path)
+    text = f"""#if __has_include("{other}")
+#include "{other}"
+#else
+static uint64_t twice(uint64_t value) {{ return 2 * value; }}
+#endif"""
+    own = externs(tmp_path, HELPED.replace('"static uint64_t twice(uint64_t value) { return 2 * value; }"', repr(text)))
+    for factor in (2, 3):
+        [(_, frame)] = Switch(compile_p4(path, externs=own)).process(0, data(a=7))
+        assert frame[:4] == (7 * factor).to_bytes(4)
+        other.write_text("static uint64_t twice(uint64_t value) { return 3 * value; }\n")
+
+
+@pytest.mark.build
 def test_a_bool_is_the_lowest_bit_in_c_and_in_python(tmp_path):
     path = program(
         tmp_path, types="extern bool twice(in bit<32> value);", ingress="hdr.data.a = twice(hdr.data.a) ? 32w1 : 32w0;"
