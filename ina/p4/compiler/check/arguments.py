@@ -159,8 +159,10 @@ def infer(
     variables = signature.type_params
     if not variables and explicit:
         fail(span, f"'{signature.name}' takes no type arguments")
-    given = [argument.value.type for argument in by_param if argument is not None and argument.value is not None]
-    unknown = _known(ctx, (v for t in (*given, *(p.type for p in signature.params)) for v in variables_of(t)))
+    unknown: Bindings = {}
+    if ctx.unknown:
+        given = [argument.value.type for argument in by_param if argument is not None and argument.value is not None]
+        unknown = _known(ctx, (v for t in (*given, *(p.type for p in signature.params)) for v in variables_of(t)))
     if not variables and not unknown:
         return {}
     bindings: Bindings = {v: v for v in variables}
