@@ -240,7 +240,7 @@ action act(bit<8> x) {{ }}
     ("void f<T>(in T v) { return 1; }", "nothing can be returned"),
 ])
 def test_errors_of_what_is_never_used(tmp_path, program, message):
-    """What is wrong with any type arguments is an error where it stands; what some might make right is none."""
+    """Errors that all type arguments have are told where they stand; what some might make right is none."""
     if message is None:
         check(tmp_path, UNUSED.format(program))
         return
