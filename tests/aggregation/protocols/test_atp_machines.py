@@ -252,7 +252,8 @@ def test_the_congestion_window():
 @pytest.mark.parametrize(
     ("config", "text"),
     [({"workers": 33}, "workers: 33"), ({"slots": 3}, "power of two"), ({"values": 100}, "values: 100"),
-     ({"job": 256}, "job: 256"), ({"worker_addresses": (SERVER,)}, "worker_addresses: 1, expected 0"), ({"direct": True}, "worker_addresses: 0, expected 2")],
+     ({"job": 256}, "job: 256"), ({"worker_addresses": (SERVER,)}, "worker_addresses: 1, expected 0"),
+     ({"direct": True}, "worker_addresses: 0, expected 2")],
 )
 def test_configuration_is_checked(config, text):
     with pytest.raises(ValueError, match=text):
