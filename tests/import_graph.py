@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import networkx
 from folders import FOLDERS, files
@@ -17,7 +18,11 @@ DOORS = {"ina._native": "ina.base.native"}  # the only module that may import th
 SOURCES = files(ROOT / "ina", "**/*.py")
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES}
 NATIVE = ROOT / "ina/base/native.py"  # whoever imports it needs the C
-WHOLE = ".c", ".h"  # compiled into one extension
+WHOLE = ".c", ".h"  # compiled into one extension, new ones only in these folders
+COMPILED = ROOT / "host", ROOT / "ina"
+PYTESTS_OWN = {
+    ROOT / name for name in ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg")
+}
 
 
 def imported(path: Path, text: bool = True) -> set[str]:
@@ -64,44 +69,87 @@ def graph() -> networkx.DiGraph:
     return edges
 
 
-def changed(since: str) -> set[Path]:
-    """Files that differ from a commit, files that git does not know included.
+def changed(since: str) -> tuple[set[Path], set[Path]]:
+    """Files of git's that differ from a commit, and files that git does not know.
 
     Raises ValueError with git's words where it knows no such commit.
     """
-    paths: set[Path] = set()
-    for command in (["diff", "--name-only", "-z", since, "--"], ["ls-files", "-z", "--others", "--exclude-standard"]):
-        done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True)
-        if done.returncode:
-            raise ValueError(done.stderr.strip())
-        paths |= {ROOT / name for name in done.stdout.split("\0") if name}
-    return paths
+    return _git("diff", "--name-only", "-z", since, "--"), _git("ls-files", "-z", "--others", "--exclude-standard")
 
 
-def reached(paths: Iterable[Path]) -> set[Path]:
+def _git(*command: str) -> set[Path]:
+    done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise ValueError(done.stderr.strip())
+    return {ROOT / name for name in done.stdout.split("\0") if name}
+
+
+class Reach(NamedTuple):
+    """Test files that a change may reach. ``decisive``: files for which these are all test files; ``ignored``: new files that no
+    test can find."""
+
+    tests: set[Path]
+    decisive: list[Path]
+    ignored: list[Path]
+
+    def notes(self) -> list[str]:
+        """Lines for people about files that are not as most: one decides that everything runs, or nothing runs for it."""
+        lines = []
+        if self.decisive:
+            lines.append(f"--since: every test runs, since no test names {_names(self.decisive)}")
+        if self.ignored:
+            lines.append(f"--since: git does not know {_names(self.ignored)}, and no test finds it: ignored")
+        return lines
+
+
+def _names(paths: list[Path]) -> str:
+    names = ", ".join(str(path.relative_to(ROOT)) for path in paths[:3])
+    return names + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+
+
+def reached(paths: Iterable[Path], new: Iterable[Path] = ()) -> Reach:
     """Test files that a change of ``paths`` may reach: they are among them, import one, or stand beside or name a file of data.
 
-    All test files, where a file changed that is neither Python, nor C, nor named by any test: a build file, or settings.
+    All test files, where a file changed that is neither Python, nor C, nor named by any test: a build file, or settings. A file
+    of ``new``, which git does not know, counts only where a test imports, names or finds it by a pattern.
     """
-    edges = graph()
+    edges, new = graph(), set(new)
     tests = {path for path in edges if path.name.startswith("test_")}
     needs = {test: {test, *networkx.descendants(edges, test)} for test in tests}
     texts = {path: path.read_text() for path in edges}
-    chosen: set[Path] = set()
-    for path in paths:
+    reach = Reach(set(), [], [])
+    for path in sorted({*paths, *new}):
         if path.suffix == ".py" and path in edges:
             direct = {path}
-        elif path.suffix in WHOLE:
+        elif path.suffix in WHOLE and (path not in new or any(path.is_relative_to(folder) for folder in COMPILED)):
             direct = {NATIVE}
         else:
             direct = {source for source, text in texts.items() if path.name in text or _beside(path, source)}
             if path.suffix == ".p4":  # programs are found by their names
                 direct |= {source for source, text in texts.items() if re.search(rf"\b{re.escape(path.stem)}\b", text)}
         hits = {test for test in tests if needs[test] & direct}
-        if not hits:
-            return tests
-        chosen |= hits
-    return chosen
+        if hits and path not in PYTESTS_OWN:
+            reach.tests.update(hits)
+        elif path in new and not _in_a_pattern(path):
+            reach.ignored.append(path)
+        else:
+            reach.decisive.append(path)
+    if reach.decisive:
+        reach.tests.update(tests)
+    return reach
+
+
+def _in_a_pattern(path: Path) -> bool:
+    """True for a new file that a test could find without its name: one of pytest's own, or of a kind that its folder has already
+    (experiments/*.toml)."""
+    if path.parent == ROOT:
+        return path in PYTESTS_OWN
+    return path.name == "conftest.py" or any(known.parent == path.parent and known.suffix == path.suffix for known in _known())
+
+
+@functools.cache
+def _known() -> set[Path]:
+    return _git("ls-files", "-z")
 
 
 def _beside(path: Path, source: Path) -> bool:

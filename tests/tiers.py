@@ -12,12 +12,17 @@ runs. ``--since COMMIT`` leaves of them the files that the change since then may
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing.process
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import marks
 import pytest
+
+if TYPE_CHECKING:
+    import import_graph
 
 TIERS = "gate", "later", "judge"
 SELECTED = {"test": ("gate",), "all": ("gate", "later"), "judges": ("judge",)}  # --tier -> tiers
@@ -60,11 +65,12 @@ def durations() -> dict[str, float]:
     return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
 
 
-def _reached(since: str) -> set[Path]:
+@functools.cache
+def _reached(since: str) -> import_graph.Reach:
     import import_graph
 
     try:
-        return import_graph.reached(import_graph.changed(since))
+        return import_graph.reached(*import_graph.changed(since))
     except ValueError as error:
         raise pytest.UsageError(f"--since {since}: {error}") from None
 
@@ -79,7 +85,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         if not Path(config.invocation_params.dir, argument.partition("::")[0]).exists():
             raise pytest.UsageError(f"file or directory not found: {argument}")
     if since := config.getoption("since"):
-        _reached(since)
+        for note in _reached(since).notes():
+            config.get_terminal_writer().line(note)
 
 
 def pytest_configure():
@@ -101,7 +108,7 @@ def pytest_collection_modifyitems(config, items):
         seconds = durations()
         items[:] = sorted(chosen, key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0.0))
     if since := config.getoption("since"):
-        files = _reached(since)
+        files = _reached(since).tests
         chosen = [item for item in items if item.path in files or explicit(item) == ["gate"]]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen

@@ -11,7 +11,7 @@ TESTS = {path for path in graph() if path.name.startswith("test_")}
 
 
 def names(*paths: str) -> set[str]:
-    return {path.name for path in reached(ROOT / path for path in paths)}
+    return {path.name for path in reached(ROOT / path for path in paths).tests}
 
 
 @pytest.mark.fast
@@ -32,13 +32,35 @@ def test_a_change_reaches_the_tests_that_need_it(path, among, not_among):
 
 
 @pytest.mark.fast
-def test_a_file_that_no_test_names_reaches_all():
-    assert reached([ROOT / ("no-test" + ".names")]) == TESTS
+def test_a_file_that_no_test_names_reaches_all_and_is_named():
+    name = "no-test" + ".names"
+    reach = reached([ROOT / name, ROOT / "tests/house/test_words.py"])
+    assert reach.tests == TESTS
+    assert reach.notes() == [f"--since: every test runs, since no test names {name}"]
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("path", ["scratch{}.py", "scratch{}.c", "scratch{}.txt", "scratch{}/scratch{}.py",
+                                  "ina/p4/scratch{}.txt", "scratch{}/scratch{}.toml"])
+def test_a_new_file_that_no_test_finds_reaches_nothing(path):
+    need("repository")
+    path = path.replace("{}", "-of-nobody")
+    reach = reached([], [ROOT / path])
+    assert (reach.tests, reach.decisive) == (set(), [])
+    assert reach.notes() == [f"--since: git does not know {path}, and no test finds it: ignored"]
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("path", ["experiments/{}.toml", "tox.ini", "docs/guide/{}.md"])
+def test_a_new_file_that_a_pattern_may_find_reaches_all(path):
+    need("repository")
+    reach = reached([], [ROOT / path.format("of-nobody")])
+    assert reach.tests == TESTS and reach.decisive
 
 
 @pytest.mark.fast
 def test_nothing_changed_reaches_nothing():
-    assert reached([]) == set()
+    assert reached([]) == (set(), [], [])
 
 
 @pytest.mark.build
