@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from ina.base import signals
-from ina.base.extras import Missing
-from ina.cli.stdout import OutputError, own
+from ina.base.command import run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,28 +30,12 @@ def parser(argv: list[str] | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command. Handles errors outside of any command: a compiled part older than its sources, a missing extra or memory,
-    Ctrl-C, SIGTERM, a closed pipe, a standard output that takes nothing."""
-    try:
-        with signals.terminable(), own():
-            argv = sys.argv[1:] if argv is None else argv
-            args = parser(argv).parse_args(argv)
-            return args.main(args)
-    except BrokenPipeError:
-        return 141
-    except OutputError as error:
-        return _fail(error, 1)
-    except Missing as error:
-        return _fail(error, 1)
-    except MemoryError as error:
-        return _fail(f"not enough memory: {error or 'none is left'}", 1)
-    except signals.Terminated:
-        return _fail("terminated", signals.STATUS)
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+    """Runs a command; returns its exit status."""
 
+    def command() -> int:
+        words = sys.argv[1:] if argv is None else argv
+        args = parser(words).parse_args(words)
+        status: int = args.main(args)
+        return status
 
-def _fail(message: object, status: int) -> int:
-    print(f"ina: {message}", file=sys.stderr)
-    return status
-
+    return run("ina", command)

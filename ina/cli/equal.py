@@ -77,8 +77,6 @@ def main(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
     except (BuildError, StfError, InterpreterError, TableError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
-    except BrokenPipeError:
-        raise
     except OSError as error:
         print(f"ina: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
     return WRONG

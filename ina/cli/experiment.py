@@ -158,8 +158,6 @@ def _guarded(args: argparse.Namespace) -> int:
     except failures as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:
-        raise  # no file's error
     except OSError as error:
         print(f"ina: {error.filename or getattr(args, 'results', '')}: {error.strerror}", file=sys.stderr)
         return 1

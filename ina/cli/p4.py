@@ -118,8 +118,6 @@ def _report_errors(run: Callable[[argparse.Namespace], int], args: argparse.Name
         print(error, file=sys.stderr)
     except (BuildError, StfError, InterpreterError, TableError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
-    except BrokenPipeError:
-        raise  # no file's error
     except OSError as error:
         print(f"ina: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
     return 1

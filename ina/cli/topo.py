@@ -85,8 +85,6 @@ def _show(args: argparse.Namespace) -> int:
     except TopologyError as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        raise
     except OSError as error:
         print(f"ina: {args.svg}: {error.strerror}", file=sys.stderr)
         return 1

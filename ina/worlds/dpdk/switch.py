@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from ina.aggregation.control_socket.peers import add_user_option
-from ina.base import signals, tokens
+from ina.base import command, signals, tokens
 from ina.base.bounds import SECONDS, real, whole
-from ina.base.extras import Missing
 from ina.net import dpdk
 from ina.net.dpdk import DpdkError
 from ina.net.ports import MAX_FRAME, MIN_FRAME
@@ -70,8 +69,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 after Ctrl-C, SIGTERM or --duration; 1: an error, printed on standard error; 2: wrong arguments; 130: Ctrl-C
-    before it served."""
+    """Exit status: 0 after Ctrl-C, SIGTERM or --duration; 1: an error, printed on standard error; 2: wrong arguments; 130, 143:
+    Ctrl-C, SIGTERM before it served."""
+    return command.run("ina-dpdk-switch", lambda: _main(argv))
+
+
+def _main(argv: list[str] | None) -> int:
     from ina.base.cc import BuildError
     from ina.p4.compiler.errors import CompileError
 
@@ -90,12 +93,9 @@ def main(argv: list[str] | None = None) -> int:
     except CompileError as error:
         print(error, file=sys.stderr)
         return 1
-    except (BuildError, DpdkError, Missing, OSError, ValueError, RuntimeError) as error:
+    except (BuildError, DpdkError, OSError, ValueError, RuntimeError) as error:
         print(f"ina-dpdk-switch: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:  # before it served
-        print("ina-dpdk-switch: interrupted", file=sys.stderr)
-        return 130
     return 0
 
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from ina.aggregation import protocols
 from ina.aggregation.port_kinds import dpdk as dpdk_port
 from ina.aggregation.worker import Endpoint, JobError, WorkerConfig
-from ina.base import signals
+from ina.base import command, signals
 from ina.base.bounds import SECONDS, real, whole
 from ina.net import dpdk
 from ina.net.dpdk import DpdkError
@@ -94,6 +94,10 @@ def _size(text: str) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0: all done; 1: an error, printed on standard error; 2: wrong arguments; 130: interrupted, with a summary."""
+    return command.run("ina-dpdk-worker", lambda: _main(argv))
+
+
+def _main(argv: list[str] | None) -> int:
     eal, own = devices.halves(sys.argv[1:] if argv is None else argv)
     options = parser()
     args = options.parse_args(own)
@@ -107,9 +111,6 @@ def main(argv: list[str] | None = None) -> int:
     except (DpdkError, JobError, OSError, ValueError, RuntimeError) as error:
         print(f"ina-dpdk-worker: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("ina-dpdk-worker: interrupted", file=sys.stderr)
-        return 130
 
 
 def _check(args: argparse.Namespace, eal: list[str]) -> None:

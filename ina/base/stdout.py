@@ -11,22 +11,26 @@ from typing import Any
 
 
 class OutputError(Exception):
-    """An error of writing to standard output, other than that its reader has gone (BrokenPipeError)."""
+    """An error of writing to standard output. No OSError, which commands and libraries take for one of a file of theirs."""
+
+
+class ReaderGone(OutputError):
+    """Nobody reads the pipe behind standard output any more."""
 
 
 class _Output(io.FileIO):
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
-            raise
+        except BrokenPipeError as error:
+            raise ReaderGone("nobody reads standard output") from error
         except OSError as error:
             raise OutputError(f"cannot write to standard output: {error.strerror}") from error
 
 
 @contextmanager
 def own() -> Iterator[None]:
-    """Has what is written to `sys.stdout` meanwhile raise OutputError where it cannot be written. Descriptors that are closed
+    """Makes what is written to `sys.stdout` meanwhile raise OutputError where it cannot be written. Descriptors that are closed
     are opened, so that no file of the command's gets their numbers; writing to a standard output that was closed fails."""
     before = sys.stdout, sys.stderr
     if sys.stdout is None or sys.stderr is None or sys.stdin is None:
@@ -43,7 +47,7 @@ def own() -> Iterator[None]:
             yield
         finally:  # also when --help has printed and exits
             sys.stdout.flush()
-    except (OutputError, BrokenPipeError):
+    except OutputError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it is flushed once more
         raise
     finally:
