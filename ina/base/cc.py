@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ina.base import cache
+from ina.base import cache, tool
 
 CC_DEADLINE = 600  # seconds
 
@@ -42,7 +42,7 @@ def c_compiler() -> list[str]:
 @functools.cache
 def toolchain(command: tuple[str, ...]) -> str:
     """Returns a hash that identifies the compiler and the processor (`-march=native`)."""
-    version = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=CC_DEADLINE, check=False).stdout
+    version = tool.run([*command, "--version"], CC_DEADLINE).stdout
     digest = hashlib.sha256(version.encode())
     digest.update(platform.machine().encode())
     cpuinfo = Path("/proc/cpuinfo")
@@ -92,7 +92,7 @@ def shared_object(name: str, flags: Sequence[str], sources: Sequence[Path], libr
 
 def _run(call: Sequence[str]) -> str:
     try:
-        process = subprocess.run(call, capture_output=True, text=True, timeout=CC_DEADLINE, check=False)
+        process = tool.run(call, CC_DEADLINE)
     except subprocess.TimeoutExpired:
         raise BuildError(f"{shlex.join(call)} did not finish within {CC_DEADLINE} s") from None
     if process.returncode:

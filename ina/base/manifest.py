@@ -64,7 +64,7 @@ GROUPS = {
     "binding": ("host/binding.py", "ina/base/manifest.py"),
     "bound": BOUND,
     "program": PROGRAM_HEADERS,
-    "compiler": ("ina/base/cc.py", "ina/base/cache.py", "ina/p4/compiler/**/*.py", "ina/p4/compiler/emit/*.h",
+    "compiler": ("ina/base/cc.py", "ina/base/cache.py", "ina/base/tool.py", "ina/p4/compiler/**/*.py", "ina/p4/compiler/emit/*.h",
                  "ina/p4/compiler/p4include/*.p4", *(f"{d}/*.h" for d in INCLUDES)),
     "dpdk": ("host/dpdk/*.c",),
     "dpdk headers": ("host/dpdk/*.h",),

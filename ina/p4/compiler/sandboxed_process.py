@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ina.base import manifest
+from ina.base import manifest, tool
 from ina.base.cc import BuildError
 from ina.p4.compiler.build import compile_c, generate, source_hash
 from ina.p4.compiler.errors import CompileError, render
@@ -35,6 +35,7 @@ FILES = 256
 
 
 def main() -> None:
+    tool.caller_cleans()
     folder, limits = Path(sys.argv[1]), json.loads(sys.argv[2])
     for header in manifest.files("program"):  # `nobody` may not be able to read their folder
         shutil.copy(header, folder)

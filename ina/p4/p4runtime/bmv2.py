@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina.base import cache, documents
+from ina.base import cache, documents, tool
 from ina.base.cc import BuildError
 from ina.net.namespaces import own_namespace
 from ina.net.ports import Port, longest_frame, open_packet
@@ -51,16 +51,16 @@ class Bmv2Failed(OSError):
 
 def missing() -> str:
     """The reason why there is no BMv2 here; empty: there is."""
-    for tool in (SWITCH, COMPILER):
+    for program in (SWITCH, COMPILER):
         try:
-            _path(tool)
+            _path(program)
         except Bmv2Missing as error:
             return str(error)
     return ""
 
 
-def _path(tool: tuple[str, str]) -> str:
-    variable, name = tool
+def _path(command: tuple[str, str]) -> str:
+    variable, name = command
     program = os.environ.get(variable) or name
     path = shutil.which(program)
     if path is None:
@@ -71,7 +71,7 @@ def _path(tool: tuple[str, str]) -> str:
 @functools.cache
 def versions() -> dict[str, str]:
     """The versions that BMv2 and p4c report. Raises Bmv2Missing."""
-    return {tool[1]: _version(_output_of(_path(tool), "--version")) for tool in (SWITCH, COMPILER)}
+    return {name[1]: _version(_output_of(_path(name), "--version")) for name in (SWITCH, COMPILER)}
 
 
 @functools.cache
@@ -130,7 +130,7 @@ def _cached(path: Path, defines: Mapping[str, str] | None) -> tuple[str, Path]:
 def _run_p4c(arguments: list[str]) -> None:
     command = [_path(COMPILER), *arguments]
     try:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_DEADLINE)
+        process = tool.run(command, COMPILE_DEADLINE)
     except subprocess.TimeoutExpired:
         raise BuildError(f"p4c did not finish {arguments[-1]} within {COMPILE_DEADLINE:g} s") from None
     if process.returncode:

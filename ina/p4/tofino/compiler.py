@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ina.base import paths
+from ina.base import paths, tool
 from ina.p4.tofino.check import Report, report_totals
 
 VARIABLE, NAMES = "P4C_TOFINO", ("bf-p4c", "p4c-barefoot")
@@ -86,8 +86,7 @@ def compile_with(compiler: str, program: Path, out: Path, defines: Mapping[str, 
     start = time.monotonic()
     words = command(compiler, program, out, defines or {}, [*include, program.parent, paths.p4_dir()])
     try:
-        process = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", timeout=DEADLINE)
+        process = tool.run(words, DEADLINE, stderr=subprocess.STDOUT)
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"{compiler} did not finish {program} within {DEADLINE:g} s") from None
     result = Compiled(program, compiler, process.returncode == 0, time.monotonic() - start, process.stdout, out)
