@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ pytestmark = [pytest.mark.build, pytest.mark.gate]
 DRIVER = """#!/bin/sh
 case "$*" in *--version*) echo driver; exit;; esac
 touch "$TMPDIR/step.s"
-tail -f /dev/null &
+cat {place}/never > /dev/null 2>&1 &
 echo $! > {place}/part
 mv {place}/part {place}/child
 wait
@@ -31,7 +33,9 @@ wait
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch) -> Path:
+def place(tmp_path, monkeypatch) -> Iterator[Path]:
+    """A folder with a compiler, whose child waits for a writer that never comes."""
+    os.mkfifo(tmp_path / "never")
     driver = tmp_path / "driver"
     driver.write_text(DRIVER.format(place=tmp_path))
     driver.chmod(0o755)
@@ -39,7 +43,9 @@ def place(tmp_path, monkeypatch) -> Path:
     for name, value in (("CC", str(driver)), ("TMPDIR", str(tmp_path / "tmp")), ("INA_CACHE", str(tmp_path / "cache"))):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    return tmp_path
+    yield tmp_path
+    with suppress(OSError):  # ENXIO: no reader, as it should be
+        os.close(os.open(tmp_path / "never", os.O_WRONLY | os.O_NONBLOCK))
 
 
 def assert_nothing_is_left(place: Path) -> None:
