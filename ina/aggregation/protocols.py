@@ -14,6 +14,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ina.base import abi, native, paths
 from ina.base.native import CData, ffi, lib
@@ -175,6 +176,14 @@ def _load(path: Path) -> CData:
     if protocol == ffi.NULL:
         raise ValueError(f"{path.with_suffix('.c')}: no `const struct ina_protocol ina_{path.stem}`: "
                          f"{ffi.string(error).decode(errors='replace')}")
+    members: Any = ffi.typeof("struct ina_protocol").fields
+    functions = [name for name, member in members if member.type.kind == "function"]
+    if missing := [name for name in ("name", *functions) if getattr(protocol, name) == ffi.NULL]:
+        raise ValueError(f"{path.with_suffix('.c')}: ina_{path.stem} has no {', '.join(missing)}, which every protocol has "
+                         "(host/protocol/protocol.h)")
+    if protocol.max_workers > lib.INA_MAX_WORKERS:
+        raise ValueError(f"{path.with_suffix('.c')}: ina_{path.stem}.max_workers: {protocol.max_workers}, expected at most "
+                         f"{lib.INA_MAX_WORKERS}")
     return protocol
 
 

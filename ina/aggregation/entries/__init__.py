@@ -12,6 +12,7 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from ina.aggregation import protocols
+from ina.aggregation.entries import fields
 from ina.aggregation.entries.base import ANNOTATION, BITMAP, Child, Identity, JobProgram, Parent, Place, Sizes, statement
 from ina.aggregation.entries.published import PROGRAM as PUBLISHED
 from ina.base.settings import nearest
@@ -52,6 +53,8 @@ def _own(path: Path) -> JobProgram:
     if not isinstance(program, JobProgram):
         raise ValueError(f"{spec.origin}: no PROGRAM, a JobProgram with the entries of a job (docs/guide/new-protocol.md)")
     _check_names(spec.origin, program)
+    if wrong := fields.problem(program):
+        raise ValueError(f"{spec.origin}: PROGRAM.{wrong}")
     program.name = str(path)  # a path, by which every process finds it
     return program
 

@@ -89,7 +89,7 @@ class Application:
         """Draws the number of this life's first packet: 0, or so shortly before a wrap that it soon comes to it."""
         chance = random.Random(repr((self.key, self.lives)))  # of its own: other events of a seed do not depend on it
         wrap = chance.choice((0, *self.wraps))
-        return wrap and wrap - chance.randint(1, 4 * self.slots)
+        return wrap and max(0, wrap - chance.randint(1, 4 * self.slots))
 
     def stop(self, worker: int) -> None:
         """Ends a worker."""

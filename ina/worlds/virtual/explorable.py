@@ -246,7 +246,7 @@ def job(
 
 def starts(program: JobProgram, slots: int) -> tuple[int, ...]:
     """Returns numbers of a first packet: 0, and those with which every slot's second packet is beyond a wrap."""
-    return 0, *(wrap - slots for wrap in program.wraps())
+    return 0, *(wrap - slots for wrap in program.wraps() if wrap > slots)
 
 
 def describe(frame: bytes) -> str:

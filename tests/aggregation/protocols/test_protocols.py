@@ -336,6 +336,12 @@ def test_a_program_that_does_not_state_its_protocol_is_told_what_to_write(tmp_pa
         (".py", "reserves = False", "reserve = False", r"lockstep\.py: PROGRAM has 'reserve', .*did you mean 'reserves'"),
         (".py", "max_workers, max_jobs", "_workers, max_jobs", r"lockstep\.py: PROGRAM has no max_workers, which every"),
         (".py", "PROGRAM = Lockstep()", "PROGRAM = Lockstp()", r"lockstep\.py:33: NameError: name 'Lockstp'"),
+        (".py", "trees = False", "trees = 0", r"lockstep\.py: PROGRAM\.trees: 0, expected True or False"),
+        (".py", "trees = False", "number_bits = 64", r"lockstep\.py: PROGRAM\.number_bits: 64, expected 8 to 63"),
+        (".py", "trees = False", "number_bits = 'x'", r"lockstep\.py: PROGRAM\.number_bits: 'x', expected a whole number from 8"),
+        (".c", "    .next_timer = next_timer,", "", r"lockstep\.c: ina_lockstep has no next_timer, which every protocol has"),
+        (".c", "    .name = ", "    .max_workers = 1025, .name = ",
+         r"lockstep\.c: ina_lockstep\.max_workers: 1025, expected at most 1024"),
         (".py", "class Lockstep", "clas Lockstep", r"lockstep\.py:\d+: SyntaxError"),
     ],
 )
