@@ -21,7 +21,7 @@ FLAGS = [name for name, kind in JobProgram.__annotations__.items() if kind == "b
 
 
 def problem(program: JobProgram) -> str:
-    """Returns the first thing wrong with the values of a JobProgram, such as "number_bits: 64, expected 8 to 63"; "" if nothing."""
+    """Returns what is wrong with the first such value of a JobProgram, "number_bits: 64, expected 8 to 63"; "" if nothing is."""
     for name in ("name", "title"):
         if not _is_text(value := getattr(program, name)):
             return f"{name}: {value!r}, expected text"
