@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 STATUS = 128 + signal.SIGTERM  # exit status of a command that SIGTERM has ended, as a shell reports it
 AGAIN = 0.05  # seconds from a dropped exception to the next signal: by then the destructor has ended
@@ -54,6 +54,13 @@ def raising(exception: Callable[[int], BaseException], *numbers: int) -> dict[in
         raise error
 
     return {number: signal.signal(number, handler) for number in numbers}
+
+
+def wait() -> NoReturn:
+    """Waits for a signal whose handler raises. Looks again and again: one that comes just before a call waits in C would not end
+    that call, and neither would one that another thread takes."""
+    while True:
+        time.sleep(AGAIN)
 
 
 _last: list[tuple[int, BaseException]] = []  # the last exception raised; one is enough, as a later signal asks for the same

@@ -6,13 +6,13 @@ import argparse
 import contextlib
 import fcntl
 import logging
-import signal
 import socket
 import struct
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ina.base import signals
 from ina.base.bounds import whole
 from ina.cli.p4 import externs
 from ina.p4.rpc import connections as rpc
@@ -126,10 +126,8 @@ def _run(args: argparse.Namespace) -> None:
             Device(args.device_id, args.cpu_port or None, arch=args.arch, pipes=args.pipes, yields=0, nap=NAP)
         )
         sockets: list[UdpPort] = []
-        job_byte = 0
 
         def number_jobs(program: Program) -> None:
-            nonlocal job_byte
             job_byte = job_byte_of(program, args.program)
             for each in sockets:
                 each.number_jobs(job_byte)
@@ -139,8 +137,7 @@ def _run(args: argparse.Namespace) -> None:
         if is_source:
             options = {"defines": macros(args.define), "include_dirs": [*args.include, paths.p4_dir()], "externs": args.externs}
             path = compile_program(args.program, **options).so_path
-        if path is not None:
-            device.load(_with_pipes(Program(path), args.pipes))
+        program = None if path is None else _with_pipes(Program(path), args.pipes)
         names: list[str] = []
         opened = contextlib.ExitStack()
         stack.callback(opened.close)
@@ -148,7 +145,6 @@ def _run(args: argparse.Namespace) -> None:
             port = open_port(number, where)
             opened.callback(port.close)
             if isinstance(port, UdpPort):
-                port.number_jobs(job_byte)
                 sockets.append(port)
             names.append(f"{number}@{port.name}")
             if args.pcap is not None:
@@ -157,6 +153,8 @@ def _run(args: argparse.Namespace) -> None:
                 port.with_capture(args.pcap / f"{name}.pcap")
             device.add_port(number, port)
             stack.callback(device.remove_port, number)  # before the port is closed
+        if program is not None:
+            device.load(program)
         interfaces = [where for where in ports.values() if isinstance(where, str)]
         if interfaces:
             logging.info("ports at %s: no queueing discipline (tc) acts on what the switch sends; where the other end is a veth, "
@@ -164,19 +162,17 @@ def _run(args: argparse.Namespace) -> None:
         server = stack.enter_context(Server(device, args.grpc, access))
         for address in access.exposed(args.grpc, args.bfrt):
             logging.warning("whoever reaches %s can drive this switch, and send it programs (--insecure)", address)
-        stopped = [signal.SIGINT, signal.SIGTERM]
-        signal.pthread_sigmask(signal.SIG_BLOCK, stopped)
-        stack.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, stopped)
-        if args.bfrt:
-            from ina.p4.bfrt.device import following
-            from ina.p4.bfrt.service import Server as BfrtServer
+        with contextlib.suppress(KeyboardInterrupt):  # SIGTERM, too: a switch ends that way, and no other
+            if args.bfrt:
+                from ina.p4.bfrt.device import following
+                from ina.p4.bfrt.service import Server as BfrtServer
 
-            current = following(lambda: device.switch if isinstance(device.switch, Switch) else None)
-            other = stack.enter_context(BfrtServer(current, args.bfrt, access))
-            print(f"BFRuntime: {other.address}, device 0; {access.described(args.bfrt)}", flush=True)
-        print(f"P4Runtime: {server.address}, device {args.device_id}; ports: {', '.join(names) or 'none'}; "
-              f"{access.described(args.grpc)}", flush=True)
-        signal.sigwait(stopped)
+                current = following(lambda: device.switch if isinstance(device.switch, Switch) else None)
+                other = stack.enter_context(BfrtServer(current, args.bfrt, access))
+                print(f"BFRuntime: {other.address}, device 0; {access.described(args.bfrt)}", flush=True)
+            print(f"P4Runtime: {server.address}, device {args.device_id}; ports: {', '.join(names) or 'none'}; "
+                  f"{access.described(args.grpc)}", flush=True)
+            signals.wait()
 
 
 def _with_pipes(program: Program, pipes: int) -> Program:

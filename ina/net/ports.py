@@ -401,7 +401,7 @@ def open_udp(
     handle = lib.ina_port_udp_open(ffi.new("struct ina_udp_config *", config))
     if handle == ffi.NULL:
         raise _error(f"UDP port: cannot bind {bind[0]}:{bind[1]} for the peer {peer[0]}:{peer[1]}")
-    return UdpPort(handle, f"UDP {bind[0]}:{lib.ina_port_udp_bound(handle)}")
+    return UdpPort(handle, f"udp:{bind[0]}:{lib.ina_port_udp_bound(handle)}")
 
 
 def udp_pair() -> tuple[int, int]:

@@ -189,7 +189,8 @@ class Device(Closing):
         self._saved = None
         if old is not None:
             old.switch.close()
-        log.info("runs %s with ports %s", pipeline.switch.program.name, pipeline.switch.ports)
+        ports = ", ".join(str(number) for number in sorted(self._ports) if number != self._cpu_number)
+        log.info("runs %s with ports %s", pipeline.switch.program.name, ports or "that are still to come")
 
     @staticmethod
     def _reconcile(old: Pipeline, new: Pipeline) -> None:

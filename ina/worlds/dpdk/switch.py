@@ -260,8 +260,7 @@ class Running:
             if self.server is not None:
                 self.server.run()
             else:
-                while True:
-                    signal.pause()
+                signals.wait()
         except _Stopped:
             pass
         finally:

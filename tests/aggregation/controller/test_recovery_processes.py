@@ -72,7 +72,7 @@ class Running:
         plugs = [f"-i{i}@udp:127.0.0.1:0,127.0.0.1:{own}" for i, own in enumerate(self.own, 1)]
         self.switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", *plugs, "--grpc", "127.0.0.1:0")
         address = self.switch.ready_line.split()[1].rstrip(",")
-        self.inside = [int(number) for number in re.findall(r"@UDP 127\.0\.0\.1:(\d+)", self.switch.ready_line)]
+        self.inside = [int(number) for number in re.findall(r"@udp:127\.0\.0\.1:(\d+)", self.switch.ready_line)]
         self.arguments = ("controller", "--topology", topology, "--switch", f"s1={address}", "--name", self.name,
                           "--state", folder / "jobs.json", "--job-slots", "16", "--packet-lifetime", "0.2")
         for port in ports:

@@ -76,10 +76,11 @@ def test_a_switch_process_on_udp_ports(tmp_path):
         client.write(update("MODIFY", table_entry=forward), device_id=4)
         answer = client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["l2"], is_default_action=True)), device_id=4)
         assert answer == [p4.Entity(table_entry=forward)]
-        at = int(re.search(r"1@UDP 127\.0\.0\.1:(\d+)", switch.banner)[1])
+        at = int(re.search(r"1@udp:127\.0\.0\.1:(\d+)", switch.banner)[1])
         sockets[0].sendto(b"payload of a datagram", ("127.0.0.1", at))
         assert sockets[1].recv(100) == b"payload of a datagram"
         client.close()
+    assert "runs controlled.p4 with ports 1, 2\n" in switch.process.stderr.read()
     assert sorted(p.name for p in (tmp_path / "pcap").iterdir()) == ["port1.pcap", "port2.pcap"]
     for s in sockets:
         s.close()
@@ -193,6 +194,16 @@ def test_an_address_that_cannot_be_had_is_told_in_one_line(options, reason, tmp_
     assert process.returncode == 1 and process.stdout == ""
     (line,) = process.stderr.splitlines()
     assert line.startswith(f"ina: {reason.format(**places)}")
+
+
+@pytest.mark.build
+def test_a_signal_as_soon_as_it_serves_ends_it():
+    """Before the main thread waits for it: the switch's other threads are there already, and could take it."""
+    code = ("import builtins, os, sys\nfrom ina import cli\nsay = print\n"
+            f"builtins.print = lambda *words, **options: (say(*words, **options), os.kill(os.getpid(), {int(signal.SIGTERM)}))\n"
+            "sys.exit(cli.main(sys.argv[1:]))\n")
+    done = child.run([sys.executable, "-c", code, "switch", "run", "--no-p4", "--grpc", "127.0.0.1:0", "-L", "warn"], cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("P4Runtime: ")
 
 
 @pytest.mark.build

@@ -174,7 +174,7 @@ def test_a_switch_process_runs_it():
         forward = names.entry("addresses", None, "send", port=PIPE1 + 2)
         forward.is_default_action = True
         client.write(update("MODIFY", table_entry=forward))
-        at = int(re.search(r"1@UDP 127\.0\.0\.1:(\d+)", process.banner)[1])
+        at = int(re.search(r"1@udp:127\.0\.0\.1:(\d+)", process.banner)[1])
         sockets[0].sendto(b"over two pipes", ("127.0.0.1", at))
         assert sockets[1].recv(100) == b"over two pipes"
         client.close()

@@ -48,7 +48,6 @@ def test_an_interrupt_before_anything_runs_is_one_line(module, arguments, messag
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "_run", interrupted)
-    monkeypatch.setattr("ina.base.signals.raising", lambda *_: None)  # signals stay as this process has them
     try:
         status = module.main(arguments)
     except KeyboardInterrupt:  # which would end pytest
