@@ -309,6 +309,23 @@ def test_a_trace_in_which_nothing_happens_is_an_error(tmp_path, ranks, message):
         replayed(write(tmp_path, ranks))
 
 
+def test_without_compute_nothing_is_said_to_hide_behind_it(tmp_path):
+    need("matplotlib")
+    trace = training(tmp_path)
+    assert replayed(trace).summary()["efficiency"] > 0
+    folder = run.run(Trace(trace=trace, compute=0, rate=RATE), tmp_path / "results", Console(quiet=True))
+    finding = why.explain(load(folder))[0]
+    assert finding.bound == "link" and finding.shown.startswith("no rank computes: ")
+    assert [result["efficiency"] for result in load(folder).summary] == [None]
+
+
+def test_compute_0_leaves_nothing_of_a_trace_that_only_computes(tmp_path):
+    trace = write(tmp_path, [[node(1, COMP_NODE, us=5)], [node(1, COMP_NODE, us=7)]])
+    assert replayed(trace).summary()["efficiency"] == 1
+    with pytest.raises(ConfigError, match=r"compute = 0: with it none of the 2 nodes of .*trace\.\*\.et takes time"):
+        replayed(trace, compute=0)
+
+
 @pytest.mark.parametrize(("name", "type_", "doubt"), [
     ("COMM_COLL_NODE_BROADCAST", ALL_REDUCE, "broadcast"), ("COMM_COLL_NODE_NONE", ALL_REDUCE, "none"),
     ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", ALL_GATHER, "reduce-scatter"), ("nccl:all_to_all", BROADCAST, "all-to-all"),

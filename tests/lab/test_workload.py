@@ -12,6 +12,8 @@ from ina.base.settings import ConfigError
 from ina.lab import plan, run
 from ina.lab.kinds import workload
 from ina.lab.kinds.workload import Workload
+from ina.lab.results import why
+from ina.lab.results.record import load
 from ina.lab.virtual import layers
 from ina.lab.virtual.layers import Bucket, Layer
 from ina.lab.virtual.timeline import Timeline
@@ -92,6 +94,14 @@ def test_what_is_longer_is_exposed(tmp_path):
     training = train(tmp_path, [(first, MS, 0), (last, MS, MS)], steps=2)
     assert training.summary()["exposed_ms"] == pytest.approx(reduce_ms(last + first), rel=0.05)
     assert training.summary()["reduce_ms"] == pytest.approx(reduce_ms(last + first), rel=0.05)
+
+
+def test_without_compute_nothing_is_said_to_hide_behind_it(tmp_path):
+    need("cc", "matplotlib")
+    config = Workload(layers=model(tmp_path, [(50_000, MS, MS)]), workers=2, steps=1, compute=0, rate=RATE)
+    folder = run.run(config, tmp_path / "results", Console(quiet=True))
+    assert [summary["efficiency"] for summary in load(folder).summary] == [None]
+    assert why.explain(load(folder))[0].shown.startswith("no worker computes: ")
 
 
 @pytest.mark.parametrize("algorithm", ["in-network", "ring", "parameter-server"])

@@ -65,7 +65,7 @@ class Replayed:
             "time_ms": 1e3 * self.seconds,
             "compute_ms": 1e3 * compute,
             "exposed_ms": 1e3 * (self.seconds - compute),
-            "efficiency": compute / self.seconds if self.seconds else 1.0,
+            "efficiency": compute / self.seconds if compute else None,  # None: nothing could hide communication
             "rank_mb": 1e-6 * self.bytes,
             "link_mb": 1e-6 * self.busiest_bytes,
             "link_use": self.link_use,
@@ -128,10 +128,11 @@ class Trace(Networked):
         computing = f"the rank that computes longest does so for {summary['compute_ms']:.3f} of {whole:.3f} ms"
         if (slow := bottleneck.straggler(run)) is not None:
             return Finding(run["job"], "straggler", f"{computing}; {slow}")
-        if summary["efficiency"] >= BUSY:
+        if (summary["efficiency"] or 0) >= BUSY:
             return Finding(run["job"], "compute", f"{computing}, and {exposed:.3f} ms are not")
         inner = bottleneck.network(self, run, max(exposed / whole, 1e-9), whole)
-        return Finding(run["job"], inner.bound, f"{exposed:.3f} of {whole:.3f} ms are not compute; {inner.shown}")
+        nothing = "no rank computes: " * (summary["efficiency"] is None)
+        return Finding(run["job"], inner.bound, f"{nothing}{exposed:.3f} of {whole:.3f} ms are not compute; {inner.shown}")
 
 
 @dataclass
@@ -356,8 +357,13 @@ class Replay:
 def _check_something_happens(config: Trace, traces: chakra.Traces) -> None:
     """Checks that some node communicates or takes time. Raises ConfigError: such a trace would end at once, at its best."""
     nodes = [node for nodes in traces.ranks for node in nodes]
-    if not any(node.duration or node.kind in (chakra.SEND, chakra.RECEIVE)
-               or (node.kind in chakra.COLLECTIVES and len(traces.groups[node.group]) > 1) for node in nodes):
+    if any(node.kind in (chakra.SEND, chakra.RECEIVE)
+           or (node.kind in chakra.COLLECTIVES and len(traces.groups[node.group]) > 1) for node in nodes):
+        return
+    if not any(round(node.duration * config.compute) for node in nodes):
+        if any(node.duration for node in nodes):
+            raise ConfigError(f"compute = {config.compute:g}: with it none of the {len(nodes)} nodes of {config.trace}.*.et "
+                              "takes time, and none communicates: there is nothing to replay")
         raise ConfigError(f"{config.trace}.*.et: none of the {len(nodes)} nodes communicates or takes time: there is nothing to "
                           "replay. Chakra's converters take times from the profiler's trace, and collectives from its kernels")
 

@@ -58,7 +58,7 @@ class Training:
             "compute_ms": 1e3 * compute,
             "reduce_ms": 1e3 * self.reduce_seconds,
             "exposed_ms": 1e3 * (step - compute),
-            "efficiency": compute / step,
+            "efficiency": compute / step if compute else None,  # None: nothing could hide communication
             "link_mb": 1e-6 * self.busiest_bytes / len(self.step_seconds),
             "link_use": self.link_use,
             "packets": worker["tx_packets"],
@@ -122,10 +122,12 @@ class Workload(Networked):
         computing = f"{summary['compute_ms']:.3f} of {step:.3f} ms a step are compute"
         if (slow := bottleneck.straggler(run)) is not None:
             return Finding(run["job"], "straggler", f"{computing}; {slow}")
-        if summary["efficiency"] >= BUSY:
+        if (summary["efficiency"] or 0) >= BUSY:
             return Finding(run["job"], "compute", f"{computing}, {exposed:.3f} ms of all-reduce are not hidden behind it")
         inner = bottleneck.network(self, run, summary["reduce_ms"] / step, summary["reduce_ms"] * self.steps)
-        return Finding(run["job"], inner.bound, f"{exposed:.3f} of {step:.3f} ms a step are exposed all-reduce; {inner.shown}")
+        nothing = "no worker computes: " * (summary["efficiency"] is None)
+        shown = f"{nothing}{exposed:.3f} of {step:.3f} ms a step are exposed all-reduce; {inner.shown}"
+        return Finding(run["job"], inner.bound, shown)
 
 
 @dataclass

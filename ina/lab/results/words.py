@@ -20,7 +20,7 @@ WORDS = {
     "compute_ms": "Time in which the slowest worker computed.",
     "reduce_ms": "Time in which an all-reduce was under way, behind compute or not.",
     "exposed_ms": "Time in which the slowest worker waited for the network and computed nothing.",
-    "efficiency": "Compute's share of the whole time: 100 % if all communication hides behind it.",
+    "efficiency": "Compute's share of the whole time: 100 % if all communication hides behind it; none where nothing computes.",
     "rank_mb": "Bytes that a rank gave to collectives and sends.",
     "allreduce_ms": "Time of a step in which a rank waited for gradients.",
     "up_kb": "Payload that a worker sent in a step: values as encoded, without headers and repetitions.",
