@@ -121,16 +121,61 @@ def test_cuda_is_known_by_its_version_where_an_index_has_no_metadata(tmp_path, r
     assert "only with CUDA: 0.5 MB, and its libraries. Nothing was downloaded." in done.stderr
 
 
-def test_an_index_with_metadata_tells_all_before_anything_is_fetched(tmp_path, index, registry):
+def describe(index, *names):
+    """Gives the packages of these names metadata files, from which pip sees what they need."""
     for path in index.glob("*/*.whl"):
-        with zipfile.ZipFile(path) as file:
-            (name,) = (each for each in file.namelist() if each.endswith("METADATA"))
-            path.with_name(f"{path.name}.metadata").write_bytes(file.read(name))
-        page = path.with_name("index.html")
-        page.write_text(page.read_text().replace("<a ", '<a data-core-metadata="true" '))
+        if path.parent.name in names:
+            with zipfile.ZipFile(path) as file:
+                (name,) = (each for each in file.namelist() if each.endswith("METADATA"))
+                path.with_name(f"{path.name}.metadata").write_bytes(file.read(name))
+            page = path.with_name("index.html")
+            page.write_text(page.read_text().replace("<a ", '<a data-core-metadata="true" '))
+
+
+def test_an_index_with_metadata_tells_all_before_anything_is_fetched(tmp_path, index, registry):
+    describe(index, "torch", "nvidia-cublas", "sympy")
     done, there = install_from(registry, tmp_path, "torch>=2.7", "sympy")
     assert (done.returncode, there, registry[1]) == (1, set(), [])
     assert done.stdout == "    packages: 3, 1.5 MB (torch 2.13.0, with CUDA)\n"
+
+
+@pytest.fixture
+def chain(index, request):
+    """A registry whose packages have metadata, but for the last of a chain: torch needs sympy, which needs mpmath."""
+    wheel(index, "torch", "2.13.0", "nvidia-cublas", "sympy")
+    wheel(index, "sympy", "1.0", "mpmath")
+    wheel(index, "mpmath", "1.3")
+    registry = request.getfixturevalue("registry")
+    describe(index, "torch", "nvidia-cublas", "sympy")
+    return registry
+
+
+def test_nothing_is_fetched_to_see_what_the_last_of_a_chain_needs(tmp_path, chain):
+    done, there = install_from(chain, tmp_path, "torch>=2.7")
+    assert (done.returncode, there, chain[1]) == (1, set(), [])
+    assert done.stdout == ("    packages: 1, 0.5 MB (torch 2.13.0, with CUDA), and what they need, which this index does not say "
+                           "before they are fetched\n")
+    assert "only with CUDA: 0.5 MB, and its libraries. Nothing was downloaded." in done.stderr
+
+
+def test_each_file_of_a_chain_is_fetched_once_after_the_sizes_are_said(tmp_path, chain):
+    done, there = install_from(chain, tmp_path, "torch>=2.7", TORCH="cuda")
+    assert done.returncode == 0 and there == {"torch", "nvidia_cublas", "sympy", "mpmath"}, done.stderr
+    assert sorted(chain[1]) == [f"{name}-py3-none-any.whl"
+                                for name in ("mpmath-1.3", "nvidia_cublas-13.1", "sympy-1.0", "torch-2.13.0")]
+    assert done.stdout.startswith("    packages: 1, 0.5 MB (torch 2.13.0, with CUDA), and what they need")
+
+
+def test_what_a_pip_has_fetched_that_cannot_be_asked_is_not_denied(tmp_path, registry):
+    """A pip whose inside has other names says what it would install only after it has fetched it."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nif sys.orig_argv[1] == '-c':\n"
+        "    sys.modules['pip._internal.cli.main'] = sys.modules['pip._internal.commands'] = None\n")
+    done, there = install_from(registry, tmp_path, "torch>=2.7", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, there, done.stdout.splitlines()[0][:57]) == (
+        1, set(), "note: this pip may fetch packages to see what they need: ")
+    assert registry[1], done
+    assert "CUDA: 1.0 MB. Nothing was installed (what was fetched to see this is in pip's cache)" in done.stderr
 
 
 def test_each_file_is_fetched_once_where_an_index_has_no_metadata(tmp_path, registry):
