@@ -31,7 +31,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("compile", _P4, "compile a P4_16 program to a native switch program", "ina compile p4/switchml.p4 -D VALUES=64"),
         Command("explain", _P4, "show what a program is: headers, parser, tables, memory", "ina explain examples/learn/learn.p4"),
         Command("trace", _P4, "follow packets through a program: states, tables, registers",
-                "ina trace examples/learn/learn.p4 0000000000030000000000010800aabb"),
+                "ina trace examples/learn/learn.p4 0000000000030000000000010800aabb --port 1 --entries examples/learn/learn.stf"),
         Command("stf", _P4, "run p4c's STF tests: what goes in, what must come out", "ina stf examples/learn/learn.p4"),
         Command("p4", "ina.cli.equal", "compare a P4 program with its twin", "ina p4 equal p4/switchml.p4 p4/tofino/switchml.p4"),
         Command("wire", "ina.cli.wire", "show the wire layout, as a table, C or a Wireshark dissector", "ina wire show"),

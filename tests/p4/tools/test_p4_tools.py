@@ -8,6 +8,7 @@ import os
 import re
 import struct
 import subprocess
+import textwrap
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -478,6 +479,15 @@ def test_output_in_the_documentation_is_real(block, monkeypatch, capsys):
     command, _, output = block.partition("\n")
     assert ina(*command.split()) == 0
     assert capsys.readouterr().out == output
+
+
+@pytest.mark.build
+def test_the_error_in_the_documentation_is_real(tmp_path, monkeypatch, capsys):
+    program = (ROOT / "examples/learn/learn.p4").read_text()
+    (tmp_path / "learn.p4").write_text(program.replace("hdr.ethernet.dst: exact", "hdr.ethernet.dts: exact"))
+    monkeypatch.chdir(tmp_path)
+    assert ina("compile", "learn.p4") == 1
+    assert textwrap.indent(capsys.readouterr().err, "    ") in PAGE
 
 
 @pytest.mark.build
