@@ -94,6 +94,19 @@ def test_a_page_with_other_output_is_noticed():
 
 
 @pytest.mark.fast
+def test_tables_of_the_first_run_have_todays_rows():
+    """All that have a value without an accuracy as a target; those of links where the network is measured."""
+    from ina.lab.kinds.training import Training
+
+    rows = [row.heading for row in Training.rows if not row.key.startswith("target_")]
+    measured = [row.heading for row in Training.rows if row.key.startswith("link_")]
+    page = (ROOT / "docs/guide/start.md").read_text()
+    local, network = ([line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│")]
+                      for _, text in blocks(page) if "│" in text)
+    assert network == rows and local == [heading for heading in rows if heading not in measured]
+
+
+@pytest.mark.fast
 def test_generated_pages_are_what_the_code_says():
     pages = runpy.run_path(str(ROOT / "docs/site/generate.py"))["PAGES"]
     stale = [path for path, make in pages.items() if (ROOT / "docs" / path).read_text() != make()]
