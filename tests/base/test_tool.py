@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import child
 import pytest
 import waiting
 from capabilities import need
@@ -67,7 +68,7 @@ def test_a_signal_ends_all_of_a_compiler(place, number, message):
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         waiting.until((place / "child").exists, "the compiler's child")
         process.send_signal(number)
-        _, errors = process.communicate(timeout=waiting.LONG)
+        _, errors = child.output(process)
     assert (process.returncode, errors) == (128 + number, f"ina: {message}\n")
     assert_nothing_is_left(place)
 
