@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,7 @@ from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.settings import Options
 from ina.backend.ways import GLOOS, MEASURED, Ways
+from ina.backend.work import Together
 from ina.codecs import Call, Codec
 from ina.codecs.planner import GLOO as THROUGH_GLOO
 from ina.codecs.planner import allowed
@@ -248,17 +250,31 @@ class Reductions(Ways):
                              results: Sequence[torch.Tensor | None], opts: Reducing, reason: str,
                              pieces_of: list[list[int]] | None = None) -> dist.Work:
         """Reduces through Gloo, by its own collective with ``args``, or by its all-reduce of a buffer of ours, where its own
-        breaks a promise. The others: as in _reduce."""
+        breaks a promise; each type of coalesced tensors by itself, since Gloo adds up one. The others: as in _reduce."""
         outputs = [result for result in results if result is not None]
-        if self._why_not_tensors([*sources, *outputs]) or not through_gloo.encoded(opts.reduceOp, sources):
-            return self._delegate(name, args, reason, kind=COLLECTIVE if outputs else NO_RESULT)
-        with torch.no_grad():
-            parts = [part for i, (source, result) in enumerate(zip(sources, results, strict=True))
-                     for part in through_gloo.parts(opts.reduceOp, source, result, self.size(), self._start(pieces_of, i))]
-            buffer, op = through_gloo.buffer_of(parts)
+        kind = COLLECTIVE if outputs else NO_RESULT
+        types = list(dict.fromkeys(source.dtype for source in sources))
+        if not types or self._why_not_tensors([*sources, *outputs]):
+            return self._delegate(name, args, reason, kind=kind)
         COUNTERS.delegated(name, reason)
-        work = self._inner.allreduce([buffer], options_of(c10d.AllreduceOptions(), op, opts.timeout))
-        return self._gloo(name, work, [], outputs, reason, parts)
+        works: list[dist.Work] = []
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        parts: list[sums.Sum] = []
+        for dtype in types:
+            places = [i for i, source in enumerate(sources) if source.dtype == dtype]
+            if through_gloo.encoded(opts.reduceOp, dtype):
+                with torch.no_grad():
+                    own = [part for i in places for part in through_gloo.parts(
+                        opts.reduceOp, sources[i], results[i], self.size(), self._start(pieces_of, i))]
+                    buffer, op = through_gloo.buffer_of(own)
+                works.append(self._inner.allreduce([buffer], options_of(c10d.AllreduceOptions(), op, opts.timeout)))
+                parts += own
+            else:
+                of_type = args if len(types) == 1 else (*([cast(list, each)[i] for i in places] for each in args[:-1]), args[-1])
+                work, written = self._begin_gloo(name, of_type, kind=kind)
+                works.append(work)
+                copies += written
+        return self._gloo(name, works[0] if len(works) == 1 else Together(works), copies, outputs, reason, parts)
 
     # ---- codecs, and what the switch cannot reduce
 

@@ -28,13 +28,12 @@ INTEGERS = {torch.int8, torch.uint8, torch.int32, torch.int64}  # that Gloo adds
 _COMPARABLE = INTEGERS | {torch.int16, torch.bool, torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
-def encoded(op: dist.ReduceOp, tensors: Sequence[torch.Tensor]) -> bool:
-    """Returns True if the reduction of these tensors travels in a buffer of ours; False: as it is."""
-    dtypes = {tensor.dtype for tensor in tensors}
+def encoded(op: dist.ReduceOp, dtype: torch.dtype) -> bool:
+    """Returns True if the reduction of tensors of this type travels in a buffer of ours; False: as it is."""
     if is_one_of(op, EXTREMA):
-        return len(dtypes) == 1 and dtypes <= _COMPARABLE - INTEGERS - {torch.bool}  # which are bytes to Gloo
-    own = op == SUMS[0] and dtypes <= INTEGERS | {torch.float32, torch.float64}
-    return is_one_of(op, SUMS) and not own and (all(map(sums.integral, dtypes)) or dtypes <= set(FLOATS))
+        return dtype in _COMPARABLE - INTEGERS - {torch.bool}  # which are bytes to Gloo
+    own = op == SUMS[0] and dtype in INTEGERS | {torch.float32, torch.float64}
+    return is_one_of(op, SUMS) and not own and (sums.integral(dtype) or dtype in FLOATS)
 
 
 def parts(op: dist.ReduceOp, source: torch.Tensor, result: torch.Tensor | None, size: int, start: int) -> list[sums.Sum]:

@@ -37,7 +37,9 @@ from ina.codecs.planner import allowed
 GLOOS = INTEGERS | {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 MEASURED = "measured to be faster, or tried"
 # The switch asks only that numbers of elements fit. Gloo asks for shapes, and reads a scalar's first size, which it has not.
-IN_PIECES = {"allgather", "_allgather_base", "reduce_scatter", "_reduce_scatter_base", "alltoall"}
+JOINED = {"allgather_coalesced", "allgather_into_tensor_coalesced"}
+IN_PIECES = JOINED | {"allgather", "_allgather_base", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced",
+                      "alltoall"}
 
 
 @all_eager
@@ -178,23 +180,35 @@ class Ways(Membership):
 
     def _delegate(self, collective: str, args: tuple[object, ...], reason: str, kwargs: dict[str, object] | None = None,
                   kind: Kind = COLLECTIVE) -> dist.Work:
-        """Delegates to Gloo, with contiguous tensors: it sums strided ones wrongly. The first argument is the output, if ``kind``
-        says that it is written to."""
+        """Delegates to Gloo. The first argument is the output, if ``kind`` says that it is written to."""
         COUNTERS.delegated(collective, reason)
         outputs = tensors_in(args[:1]) if kind.writes else []
+        work, copies = self._begin_gloo(collective, args, kwargs, kind)
+        return self._gloo(collective, work, copies, outputs, reason, by_all=kind.by_all)
+
+    def _begin_gloo(self, collective: str, args: tuple[object, ...], kwargs: dict[str, object] | None = None,
+                    kind: Kind = COLLECTIVE) -> tuple[dist.Work, list[tuple[torch.Tensor, torch.Tensor]]]:
+        """Begins Gloo's collective, with contiguous tensors: it sums strided ones wrongly. Returns its work, and the outputs that
+        were not contiguous, each with its copy."""
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         args = tuple(contiguous(arg, copies if i == 0 and kind.writes else []) for i, arg in enumerate(args))
         if collective in IN_PIECES:
             args = tuple(map(flat, args))
-        if "reduce" not in collective and self._unknown_to_gloo(tensors_in(args)):  # what is moved has any type
+        if self._moves_octets(collective, args):
             args = tuple(map(octets, args))
-        work = getattr(self._inner, collective)(*args, **(kwargs or {}))
-        return self._gloo(collective, work, copies, outputs, reason, by_all=kind.by_all)
+        return getattr(self._inner, collective)(*args, **(kwargs or {})), copies
 
-    def _unknown_to_gloo(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Returns True if the tensors have one type, which Gloo refuses. What does not fit together has to be seen by Gloo."""
-        dtypes = {tensor.dtype for tensor in tensors}
-        return len(dtypes) == 1 and not dtypes <= GLOOS and not self._why_not_tensors(tensors)
+    def _moves_octets(self, collective: str, args: tuple[object, ...]) -> bool:
+        """Returns True if Gloo has to move bytes in place of the elements: it refuses their type, or would join several types in
+        one. What does not fit together has to be seen by Gloo."""
+        tensors = tensors_in(args)
+        types = {tensor.dtype for tensor in tensors}
+        if "reduce" in collective or not types or self._why_not_tensors(tensors):
+            return False
+        if len(types) == 1:
+            return not types <= GLOOS
+        received, sent = ([tensor.dtype for tensor in tensors_in(each)] for each in args[:2])
+        return collective in JOINED and bool(sent) and received == sent * (len(received) // len(sent))
 
     def _gloo(self, collective: str, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
               outputs: list[torch.Tensor], reason: str, parts: Sequence[sums.Sum] = (), by_all: bool = True) -> dist.Work:

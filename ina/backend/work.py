@@ -392,6 +392,30 @@ class GlooWork(LazyWork):
         return self._work._source_rank()
 
 
+@all_eager
+class Together(dist.Work):
+    """Works of Gloo that count as one."""
+
+    def __init__(self, works: Sequence[dist.Work]):
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Waits for each of them up to ``timeout``; 0: until they end. Raises the first one's failure or time-out."""
+        failure = None
+        for work in self._works:
+            try:
+                work.wait(timeout)
+            except RuntimeError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return True
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+
 class Waiter:
     """Waits in a thread for work that has no other way to be waited for up to a moment."""
 

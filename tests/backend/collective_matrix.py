@@ -6,12 +6,15 @@ All ranks draw the same tensors of all ranks, so each knows the right results wi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 import torch
 import torch.distributed as dist
+
+from ina.backend.arguments import factor_of
 
 R = dist.ReduceOp
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -187,6 +190,77 @@ def reduced(group, op, mine: torch.Tensor, pieces: tuple[int, ...], strided: boo
     if not all(map(untouched, (*sources, *(got for _, got, _ in results)))):
         problems.append("elements beside a view were written to")
     return results, problems
+
+
+def named(op) -> str:
+    return f"PREMUL_SUM by {factor_of(op)}" if op == R.PREMUL_SUM else str(op)
+
+
+MIXED = ((torch.float32, torch.int32), (torch.float64, torch.bfloat16, torch.float64), (torch.int16, torch.float16),
+         (torch.int64, torch.int8, torch.bool, torch.uint8))
+
+
+def of_several_types(groups: dict, rank: int, ranks: int, wrong: list[str]) -> int:
+    """Runs the coalesced collectives, of tensors of several types and sizes, in all groups; notes what is wrong. Returns the
+    number of results in each."""
+    count = 0
+    for types in MIXED:
+        rules = [{named(op): (op, rule) for op, rule in operations(dtype, ranks)} for dtype in types]
+        tensors = [drawn(dtype, "plain", ranks * size, ranks) for size, dtype in enumerate(types, 1)]
+        columns = [list(zip(*(tensor.tolist() for tensor in each), strict=True)) for each in tensors]
+        for operation in sorted(set.intersection(*map(set, rules))):
+            op = rules[0][operation][0]
+            exact = [[each[operation][1](list(column)) for column in own] for each, own in zip(rules, columns, strict=True)]
+            for name, strided in itertools.product(groups, (False, True)):
+                right = [Right(*each, op in (R.MAX, R.MIN), name != "switch") for each in zip(exact, tensors, strict=True)]
+                own = [laid_out(each[rank], strided) for each in tensors]
+                for collective, got, starts in reduced_together(groups[name], op, own, strided, rank):
+                    count += name == "switch"
+                    problems = [judge.problem(*each) if untouched(each[0]) else "written beside the view"
+                                for judge, *each in zip(right, got, starts, strict=True)]
+                    wrong += [f"{name}: {collective} {operation} of {types}: {problem}" for problem in problems if problem]
+    for types in (*MIXED, (torch.complex64, torch.float8_e5m2, torch.uint16)):
+        for name, strided in itertools.product(groups, (False, True)):
+            kinds = [Octets(each, strided) for each in types]
+            for collective, gathered, expected in gathered_together(groups[name], kinds, rank, ranks):
+                count += name == "switch"
+                if gathered != expected:
+                    wrong.append(f"{name}: {collective} of {types}: {gathered[:12]}, expected {expected[:12]}")
+    return count
+
+
+def reduced_together(group, op, own: list[torch.Tensor], strided: bool, rank: int) -> Iterator[tuple[str, list, list[int]]]:
+    """Yields (collective, its results, the number of each one's first element) of the coalesced reductions of ``own``."""
+    whole, pieces = [laid_out(each, strided) for each in own], [len(each) // group.size() for each in own]
+    options = dist.AllreduceCoalescedOptions()
+    options.reduceOp = op
+    group.allreduce_coalesced(whole, options).wait()
+    yield "allreduce_coalesced", whole, [0] * len(own)
+    whole = [laid_out(each, strided) for each in own]
+    with dist._coalescing_manager(group=group):
+        for each in whole:
+            dist.all_reduce(each, op, group=group)
+    yield "all_reduce in a manager", whole, [0] * len(own)
+    parts = [laid_out(each[:size], strided) for each, size in zip(own, pieces, strict=True)]
+    with dist._coalescing_manager(group=group):
+        for part, each in zip(parts, own, strict=True):
+            dist.reduce_scatter_tensor(part, each, op, group=group)
+    yield "reduce_scatter_tensor in a manager", parts, [rank * size for size in pieces]
+
+
+def gathered_together(group, kinds: list[Octets], rank: int, ranks: int) -> Iterator[tuple[str, list[int], list[int]]]:
+    """Yields (collective, the bits of its result, the right bits) of the coalesced all-gathers."""
+    counts, own = range(1, len(kinds) + 1), [kind.sent(rank, 4 * count) for count, kind in enumerate(kinds, 1)]
+    whole = [kind.blank(4 * ranks * count) for count, kind in zip(counts, kinds, strict=True)]
+    group.allgather_into_tensor_coalesced(whole, own).wait()
+    right = [[bits(kind.of(i, 4 * count)) for i in range(ranks)] for count, kind in zip(counts, kinds, strict=True)]
+    for got, each in zip(whole, right, strict=True):
+        yield "allgather_into_tensor_coalesced", bits(got), sum(each, [])
+    rows = [[kind.blank(4 * count) for count, kind in zip(counts, kinds, strict=True)] for _ in range(ranks)]
+    group.allgather_coalesced(rows, own).wait()
+    for i, row in enumerate(rows):
+        for got, each in zip(row, right, strict=True):
+            yield "allgather_coalesced", bits(got), each[i]
 
 
 def bits(tensor: torch.Tensor) -> list[int]:

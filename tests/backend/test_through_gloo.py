@@ -180,11 +180,12 @@ def test_every_collective_keeps_the_guides_promises_in_every_group(tmp_path):
     reports = agree(tmp_path, 3, f"sys.path.insert(0, {str(ROOT / 'tests' / 'backend')!r})\n" + """
 import collective_matrix as matrix
 made, rank = groups(), dist.get_rank()
-say(reduced=matrix.reductions(made, rank, 3, wrong), moved=[matrix.movements(*each, rank, 3, wrong) for each in made.items()])
+say(reduced=matrix.reductions(made, rank, 3, wrong), moved=[matrix.movements(*each, rank, 3, wrong) for each in made.items()],
+    mixed=matrix.of_several_types(made, rank, 3, wrong))
 wrong = wrong[:20]
 """)
     for report in reports:
-        assert report["reduced"] > 1000 and min(report["moved"]) > 1000
+        assert report["reduced"] > 1000 and min(report["moved"]) > 1000 and report["mixed"] > 100
         reasons = {"allreduce: MAX of float64", "reduce: refused by the switch", "reduce: more than 2 ranks"}
         assert reasons <= set(report["reasons"])
 
@@ -199,6 +200,22 @@ for name, group in groups().items():
             try: dist.reduce_scatter(torch.zeros(size, dtype=dtype), [torch.ones(4, dtype=dtype)] * 2, op=op, group=group)
             except RuntimeError as error: continue
             wrong.append(f"{name}: {op} of {dtype}: pieces of 4 into {size}")
+""")
+
+
+@pytest.mark.build
+@pytest.mark.later
+def test_types_that_do_not_fit_in_a_coalesced_all_gather_are_an_error(tmp_path):
+    agree(tmp_path, 2, """
+for name, group in groups().items():
+    for types in ((torch.float32, torch.int32), (torch.int32, torch.float64), (torch.float64, torch.int64)):
+        out = [torch.zeros(8, dtype=dtype) for dtype in (torch.float32, torch.float64)]
+        rows = [[torch.zeros(4, dtype=dtype) for dtype in (torch.float32, torch.float64)] for _ in range(2)]
+        own = [torch.ones(4, dtype=dtype) for dtype in types]
+        for gather, into in ((group.allgather_into_tensor_coalesced, out), (group.allgather_coalesced, rows)):
+            try: gather(into, own).wait()
+            except (RuntimeError, ValueError): continue
+            wrong.append(f"{name}: {gather.__name__} of {types}")
 """)
 
 
@@ -219,6 +236,12 @@ for name, group in groups().items():
             dist.reduce_scatter_tensor(part, torch.ones(n * 6000, dtype=dtype), group=group)
             flat = torch.zeros(6000, dtype=dtype)
             dist.reduce_scatter(flat, [torch.ones(60, 100, dtype=dtype)] * n, group=group)
+            pair, halves = [torch.zeros(n * 6000, dtype=dtype) for _ in range(2)], [torch.ones(60, 100, dtype=dtype)] * 2
+            group.allgather_into_tensor_coalesced(pair, halves).wait()
+            parts = [torch.zeros(60, 100, dtype=dtype) for _ in range(2)]
+            group.reduce_scatter_tensor_coalesced(parts, pair).wait()
+            if not all((each == 1).all() for each in pair) or not all((each == n).all() for each in parts):
+                wrong.append(f"{name}, call {call}: coalesced {dtype}")
             one = torch.tensor(0, dtype=dtype)
             dist.reduce_scatter_tensor(one, torch.ones(n, dtype=dtype), op=R.PRODUCT if call else R.SUM, group=group)
             expected = [3] * (2 * n * 6000) + [n] * 12000 + [1 if call else n]
