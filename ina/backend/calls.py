@@ -71,10 +71,10 @@ def _observed(method: Method, kind: Kind) -> Method:
 
     @functools.wraps(method)
     def profiled(self: Group, *args: object, **kwargs: object) -> dist.Work:
+        number = self._group_state.number(kind.by_all)
         if not torch.autograd._profiler_enabled():
             return recorded(self, *args, **kwargs)
-        roll_call = self._group_state.roll_call
-        facts = (self, roll_call.next if roll_call else 0, name, args, kind.writes, kind.by_all)
+        facts = (self, number, name, args, kind.writes, kind.by_all)
         if not kind.by_all:  # Gloo's own span shows it
             comms_record.record(*facts)
             return recorded(self, *args, **kwargs)

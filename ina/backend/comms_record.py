@@ -31,8 +31,8 @@ _library.impl(NAME, lambda *_: None, "CompositeExplicitAutograd")
 def record(group: Group, number: int, method: str, args: Sequence[object], writes: bool, by_all: bool) -> None:
     """Records the call of a collective or message.
 
-    ``number``: of the group's collectives; ``args``: the method's; ``writes``: its first argument is an output; ``by_all``: it is
-    no message.
+    ``number``: of the group's collectives, or of this rank's messages in it; ``args``: the method's; ``writes``: its first
+    argument is an output; ``by_all``: it is no message.
     """
     inputs, outputs = inputs_and_outputs(args, writes, by_all)
     ranks = members(group)

@@ -13,6 +13,7 @@ ranks do not take part in it. What has begun needs nothing that has not.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -54,6 +55,12 @@ class GroupState:
         self._holders: dict[Sender, int] = {}  # sums with memory of their own that are on their way; the oldest collective first
         self._sending = False
         self.driver = Completer(patience, "ina-driver")
+        self._collectives, self._messages = itertools.count(1), itertools.count(1)
+
+    def number(self, by_all: bool) -> int:
+        """Returns the number of the next call: of the group's collectives (``by_all``), or of this rank's messages in it;
+        whichever way they go."""
+        return next(self._collectives if by_all else self._messages)
 
     # ---- one collective at a time in each thread
 

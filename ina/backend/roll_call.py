@@ -55,11 +55,6 @@ class RollCall:
         self._open[call.number] = call
         return call
 
-    @property
-    def next(self) -> int:
-        """The next collective's number."""
-        return self._next
-
     def end(self, call: Call) -> None:
         self._open.pop(call.number, None)
 

@@ -28,6 +28,8 @@ def test_a_profile_may_end_before_what_it_has_seen_begin(tmp_path):
     """))
 
 COLLECTIVES = """
+from types import SimpleNamespace
+from ina.backend import membership
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 rank, n = start()
 gloo = dist.new_group(backend="gloo")
@@ -50,6 +52,8 @@ def record(group, name):
             if rank: dist.all_reduce(torch.ones(9), group=pair)
 record(gloo, "gloo")
 record(None, "ina")
+membership.lib = SimpleNamespace(INA_BITMAP_WORKERS=2)
+record(dist.new_group([0, 1, 2]), "large")  # goes to Gloo whole
 dist.destroy_process_group()
 """
 
@@ -76,8 +80,12 @@ def test_collectives_have_sizes_types_and_groups(tmp_path):
                          *[["send"], ["recv"], []][rank], "barrier", "all_to_all", *["all_reduce"] * (rank > 0)]
         first, number = records[0]["values"], [each["values"][1] for each in records]
         assert first[3] == rank and first[7:] == [0, 1, 3, False] and records[1]["values"][10]
-        assert [is_message for _, is_message in number] == [kind in ("send", "recv") for kind in kinds]
-        assert len({sequence for sequence, is_message in number[: len(kinds) - (rank > 0)] if not is_message}) == 7
+        messages = int(rank < 2)
+        assert number == [*([i, False] for i in range(1, 6)), *[[1, True]] * messages, [6, False], [7, False],
+                          *[[1, False]] * (rank > 0)]
+        large = [node["inputs"]["values"] for node in nodes(tmp_path / f"traces/large{rank}.json")
+                 if node["name"] == "ina::record_param_comms"]
+        assert [each[1] for each in large] == number[: 6 + messages] and [each[4] for each in large] == kinds[: 6 + messages]
         splits = [[1, 1, 1], [1, 2, 2], [1, 2, 4]][rank]
         assert [each["values"][5:7] for each in records if each["values"][4] == "all_to_all"] == [[splits, splits]]
         if rank:
