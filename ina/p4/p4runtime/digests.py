@@ -26,8 +26,13 @@ class Kind:
     config: p4.DigestEntry.Config
     waiting: dict[Values, p4.P4Data] = field(default_factory=dict)  # oldest first
     since: int = 0
-    full: list[p4.DigestList] = field(default_factory=list)
+    full: list[dict[Values, p4.P4Data]] = field(default_factory=list)  # of as many as were to be in a list, to be sent
     unacknowledged: dict[int, tuple[int, set[Values]]] = field(default_factory=dict)  # list id -> (sent, values)
+
+    @property
+    def most(self) -> int:
+        """The most digests of a list."""
+        return int(self.config.max_list_size) or MAX_LIST
 
     def forget(self, now: int) -> None:
         for number, (sent, _) in list(self.unacknowledged.items()):
@@ -35,7 +40,8 @@ class Kind:
                 del self.unacknowledged[number]
 
     def knows(self, values: Values) -> bool:
-        return values in self.waiting or any(values in sent for _, sent in self.unacknowledged.values())
+        full = self.full if self.config.ack_timeout_ns else []
+        return any(values in known for known in (self.waiting, *full, *(sent for _, sent in self.unacknowledged.values())))
 
 
 class DigestQueue:
@@ -111,25 +117,30 @@ class DigestQueue:
                 kind.since = now
             leaves = [(digest.fields[name], width) for name, width in self._widths[digest.name]]
             kind.waiting[values] = structure(self._infos[number].type_spec, iter(leaves), self._types)
-            if len(kind.waiting) >= (kind.config.max_list_size or MAX_LIST):
-                kind.full.append(self._list(number, kind, now))
+            if len(kind.waiting) >= kind.most:
+                kind.full.append(kind.waiting)
+                kind.waiting = {}
 
     def due(self, now: int) -> list[p4.DigestList]:
         """The lists that are full, and those whose first digest has waited for `max_timeout_ns`."""
         lists = []
         for number, kind in self._kinds.items():
-            lists += kind.full
+            # A MODIFY may have made lists shorter since digests began to wait.
+            if kind.waiting and (len(kind.waiting) >= kind.most or now - kind.since >= kind.config.max_timeout_ns):
+                kind.full.append(kind.waiting)
+                kind.waiting = {}
+            for digests in kind.full:
+                items = list(digests.items())
+                lists += [self._list(number, kind, dict(items[at : at + kind.most]), now)
+                          for at in range(0, len(items), kind.most)]
             kind.full.clear()
-            if kind.waiting and now - kind.since >= kind.config.max_timeout_ns:
-                lists.append(self._list(number, kind, now))
         return lists
 
-    def _list(self, number: int, kind: Kind, now: int) -> p4.DigestList:
-        message = p4.DigestList(digest_id=number, list_id=self._next_list, data=kind.waiting.values(), timestamp=now)
+    def _list(self, number: int, kind: Kind, digests: dict[Values, p4.P4Data], now: int) -> p4.DigestList:
+        message = p4.DigestList(digest_id=number, list_id=self._next_list, data=digests.values(), timestamp=now)
         self._next_list += 1
         if kind.config.ack_timeout_ns:
-            kind.unacknowledged[message.list_id] = (now, set(kind.waiting))
-        kind.waiting = {}
+            kind.unacknowledged[message.list_id] = (now, set(digests))
         return message
 
 
