@@ -409,6 +409,7 @@ class Server(Closing):
         answer = bfrt.StreamMessageResponse(subscribe=request.subscribe)
         device = self._device()
         with self._lock:
+            self._digests_so_far(device)
             if device is not None and request.subscribe.device_id != device.device_id:
                 answer.subscribe.status.code = CODES["NOT_FOUND"]
                 answer.subscribe.status.message = f"no device {request.subscribe.device_id}: this is device {device.device_id}"
@@ -420,14 +421,15 @@ class Server(Closing):
                 return stream, answer
         return None, answer
 
-    @staticmethod
     def _receive(
-        stream: Stream, requests: Iterator[bfrt.StreamMessageRequest], answer: bfrt.StreamMessageResponse
+        self, stream: Stream, requests: Iterator[bfrt.StreamMessageRequest], answer: bfrt.StreamMessageResponse
     ) -> None:
         try:
             for request in requests:
                 if request.WhichOneof("update") == "subscribe":  # again: the client timed out before the answer
-                    stream.notifications = request.subscribe.notifications
+                    with self._lock:
+                        self._digests_so_far(self._device())
+                        stream.notifications = request.subscribe.notifications
                     stream.offer(answer)
         except Exception as error:  # gRPC ends the requests of a call that is over with a plain Exception
             log.debug("client %d: %s", stream.client, error)
@@ -440,27 +442,35 @@ class Server(Closing):
             if device is None:
                 continue
             try:
-                self._notify_digests(device)
+                if self._listeners("learn"):
+                    self._notify_digests(device)
                 self._notify_idle(device)
             except RuntimeError:  # the switch is closing
                 continue
 
-    def _notify(self, kind: str, message: bfrt.StreamMessageResponse) -> None:
+    def _listeners(self, kind: str) -> list[Stream]:
         with self._lock:
-            streams = [s for s in self._streams.values() if getattr(s.notifications, f"enable_{kind}_notifications")]
-        for stream in streams:
+            return [s for s in self._streams.values() if getattr(s.notifications, f"enable_{kind}_notifications")]
+
+    def _notify(self, kind: str, message: bfrt.StreamMessageResponse) -> None:
+        for stream in self._listeners(kind):
             stream.offer(message)
 
     def _notify_digests(self, device: Device) -> None:
-        with self._lock:
-            has_listener = any(s.notifications.enable_learn_notifications for s in self._streams.values())
-        if not has_listener or not device.info.learns:
+        if not device.info.learns:
             return
-        digests, lost = device.switch.digests()
-        if lost:
-            log.warning("%d digests were overwritten before they were read", lost)
-        for digest in digests:
-            self._notify("learn", self._digest(device, digest))
+        with self._lock:  # until they are sent: who subscribes meanwhile gets none of them
+            digests, lost = device.switch.digests()
+            if lost and self._listeners("learn"):
+                log.warning("%d digests were overwritten before they were read", lost)
+            for digest in digests:
+                self._notify("learn", self._digest(device, digest))
+
+    def _digests_so_far(self, device: Device | None) -> None:
+        """Gives the digests of packets so far to those who listen, before somebody else does."""
+        if device is not None:
+            with contextlib.suppress(RuntimeError):  # the switch is closing
+                self._notify_digests(device)
 
     def _notify_idle(self, device: Device) -> None:
         with self._lock:
