@@ -152,7 +152,7 @@ class Server(Closing):
         atomic = request.atomicity != bfrt.WriteRequest.CONTINUE_ON_ERROR
         metadata = _metadata(context)
         is_waiting = self._is_waiting(context, metadata)
-        with device.switch.batch():
+        with self._lock, device.switch.batch():  # in this order, as everywhere
             errors = self._updates(device, request, atomic, metadata.get("ignore_not_found") == "1", is_waiting)
         if len(errors) < len(request.updates) and not any(e.canonical_code for e in errors):
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"{len(errors)} of {len(request.updates)} updates were made in time")
@@ -160,11 +160,11 @@ class Server(Closing):
             _abort(context, errors)
         return bfrt.WriteResponse(status=errors if {"error_in_resp", "ignore_not_found"} & metadata.keys() else ())
 
-    @classmethod
-    def _is_waiting(cls, context: grpc.ServicerContext, metadata: dict[str, str]) -> Callable[[], bool]:
-        """Returns a function that tells whether the client still waits for the answer."""
-        deadline = cls._deadline(metadata)
-        return lambda: context.is_active() and (deadline is None or time.monotonic() < deadline)
+    def _is_waiting(self, context: grpc.ServicerContext, metadata: dict[str, str]) -> Callable[[], bool]:
+        """Returns a function that tells whether the client still waits for the answer, and the server runs."""
+        deadline = self._deadline(metadata)
+        return lambda: (context.is_active() and not self._closed.is_set()
+                        and (deadline is None or time.monotonic() < deadline))
 
     @staticmethod
     def _deadline(metadata: dict[str, str]) -> float | None:
@@ -185,8 +185,7 @@ class Server(Closing):
             if number % WAITS == 0 and not is_waiting():
                 break
             try:
-                with self._lock:
-                    errors.append(self._update(device, update, request.target, undo if atomic else None))
+                errors.append(self._update(device, update, request.target, undo if atomic else None))
             except EntityError as error:
                 errors.append(_error(error.code, str(error)))
             except Exception as error:  # any input of one item: the others still get their answers

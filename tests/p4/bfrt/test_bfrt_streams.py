@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import threading
+from contextlib import contextmanager
 
 import pytest
 from capabilities import need
@@ -14,6 +16,7 @@ from tna_program import data, source  # noqa: E402
 from ina.p4.bfrt.client import SERVICE, Client  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
 from ina.p4.bfrt.messages import bfrt  # noqa: E402
+from ina.p4.bfrt.rows import Row  # noqa: E402
 from ina.p4.bfrt.service import Server  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
@@ -80,3 +83,26 @@ def test_digests_of_packets_from_before_a_subscription_are_not_sent(switch):
         assert third.learnt() == 4
         for learner in (first, second, third):
             learner.close()
+
+
+def test_a_write_takes_the_servers_lock_before_the_switchs(switch, monkeypatch):
+    """As the search for idle entries and for digests does: the other way round, each waits for the other for ever."""
+    batch, held = switch.batch, []
+
+    def look():
+        held.append(not server._lock.acquire(blocking=False))
+        if not held[-1]:
+            server._lock.release()
+
+    @contextmanager
+    def watched():
+        with batch():
+            looker = threading.Thread(target=look)
+            looker.start()
+            looker.join()
+            yield
+
+    monkeypatch.setattr(switch, "batch", watched)
+    with Server(Device(switch, "learns")) as server, Client(server.address) as client:
+        client.write([("INSERT", Row("$PORT", {"$DEV_PORT": 1}, {"$SPEED": "BF_SPEED_10G", "$FEC": "BF_FEC_TYP_NONE"}))])
+    assert held == [True]
