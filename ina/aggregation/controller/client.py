@@ -20,6 +20,7 @@ from ina.aggregation.control_socket.messages import Malformed, printable
 from ina.aggregation.control_socket.peers import peer
 from ina.base import paths
 from ina.base.native import lib
+from ina.base.once import Once
 from ina.net.ports import Address
 
 
@@ -52,17 +53,15 @@ class Attachment:
     moves: bool  # the job is moved when a switch fails: then `Client.moved` has an entry, and the worker attaches again
     port: dict[str, Any]
     fds: list[int]
-    _opened: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)  # not empty: its port was opened
+    _once: Once = field(default_factory=Once, init=False, repr=False, compare=False)
 
     @contextmanager
     def lease(self) -> Iterator[None]:
-        """Opens its port in the block, which raises if it cannot. Raises ValueError: it was opened before, so packets with the
-        job's life may have been sent."""
-        if self._opened:
-            raise ValueError(f"worker {self.worker} of job {self.job!r}: this attachment's port was opened before: another "
-                             "worker there would get the first one's sums; join a job anew for it")
-        yield
-        self._opened.append(True)
+        """Opens its port in the block, which raises if it cannot. Raises ValueError: it was opened before, or is being
+        opened in another thread, so packets with the job's life may have been sent."""
+        with self._once.use(f"worker {self.worker} of job {self.job!r}: this attachment's port was opened before: another "
+                            "worker there would get the first one's sums; join a job anew for it"):
+            yield
 
 
 class Client:

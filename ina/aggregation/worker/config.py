@@ -13,6 +13,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.base.native import CData, ffi, lib
+from ina.base.once import Once
 from ina.net.ports import PS, Address
 
 VALUES = (32, 64, 128, 256, 1024, 2048)  # int32 per packet that have size codes
@@ -63,7 +64,7 @@ class WorkerConfig:
     options: Mapping[str, int] = field(default_factory=dict)  # the protocol's own (protocols.options), by name
     check: str = ""  # of protocols.CHECKS, the same for all workers; "": the protocol's default
     key: bytes = field(default=b"", repr=False)  # of the job's attachment: KEY_BYTES of them with "keyed"
-    _begun: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)  # not empty: a worker has begun
+    _once: Once = field(default_factory=Once, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         most = protocols.named(self.protocol).max_workers or lib.INA_BITMAP_WORKERS
@@ -101,12 +102,10 @@ class WorkerConfig:
     @contextmanager
     def lease(self) -> Iterator[CData]:
         """Gives the C form to the worker that begins in the block; one that does not begin there raises, and uses nothing up.
-        Raises ValueError: a worker has begun with it before."""
-        if self._begun:
-            raise ValueError(f"worker {self.worker} of job {self.job} has begun with this configuration (life {self.life}) "
-                             "before: another one would get that one's sums; admit a job anew for it")
-        yield self.to_c()
-        self._begun.append(True)
+        Raises ValueError: a worker has begun with it before, or begins in another thread."""
+        with self._once.use(f"worker {self.worker} of job {self.job} has begun with this configuration (life {self.life}) "
+                            "before: another one would get that one's sums; admit a job anew for it"):
+            yield self.to_c()
 
     def to_c(self) -> CData:
         """Returns a new ``struct ina_worker_config *``."""

@@ -125,6 +125,8 @@ def test_workers_get_one_job_and_ports_that_carry_frames(served, kind):
     assert (b.number, b.incarnation, b.life, b.worker) == (0, a.incarnation, a.life, 1)
     assert b.address == Address("00:00:00:00:00:02", "10.0.0.2", 4000)
     assert b.switch == Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0)
+    with pytest.raises(ValueError, match="this attachment's port was opened before"):
+        open_worker_port(a, own=lambda size: open_worker_port(a))  # another thread's, before the first one is open
     with open_worker_port(a) as port:
         assert port.send([FRAME]) == 1
         until(lambda: host.ports[0].receive(1), "the frame at the switch's end")

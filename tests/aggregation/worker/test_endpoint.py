@@ -416,6 +416,13 @@ def test_a_lease_is_good_for_one_worker():
     Worker(replace(config, life=2))
 
 
+@pytest.mark.fast
+def test_one_of_two_workers_that_begin_at_a_time_gets_the_lease():
+    config = WorkerConfig(0, 2, life=1, values=64)
+    with config.lease(), pytest.raises(ValueError, match="worker 0 of job 0 has begun with this configuration"):
+        Worker(config)  # another thread's, before the first one has begun
+
+
 ENDPOINT_SOURCES = [*WORKER_SOURCES, "endpoint.c", "idle.c", "port.c", "port_mem.c", "segment.c", "bell.c"]
 
 
