@@ -22,6 +22,7 @@ OPTIONS = [
 """gRPC options of servers."""
 ELECTION_ID = 1 << 80
 """P4Runtime election id of our controllers: above those with which other clients begin, 1, 10 (finsy) and 2^64 (shells)."""
+ABSTRACT = "unix-abstract:"
 CONNECTED = 2.0  # seconds for a switch to answer its controller, unless a command says otherwise
 
 
@@ -74,7 +75,7 @@ class Access:
                 port = server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise OSError(f"{address}: nothing can be served there: {error}") from None
-        return address if address.startswith("unix") else f"{address.rpartition(':')[0]}:{port}"
+        return address if _is_local(address) else f"{address.rpartition(':')[0]}:{port}"
 
     def connect(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> Any:
         """A channel to a server. Raises OSError: there are no certificates, or the socket is not this user's or root's."""
@@ -134,28 +135,36 @@ def add_arguments(parser: argparse.ArgumentParser, *, server: bool = False) -> N
 
 def check_address(address: str, option: str = "--grpc") -> None:
     """Checks an address. Raises ValueError: gRPC itself takes ports modulo 65536, and a missing one as 443."""
-    if address.startswith("unix"):
+    if _is_local(address) and address.partition(":")[2].removeprefix("//"):
         return
     host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    if _is_local(address) or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ValueError(
             f"{option} {address}: expected HOST:PORT, with a port of 0..65535 (0: any that is free), or unix:PATH"
         )
 
 
+def places_of(address: str, passive: bool = False) -> list[tuple[int, Any]]:
+    """Returns family and place of the sockets of a checked address, of those that listen there with ``passive``. Raises OSError:
+    the host has none."""
+    if (unix := _path(address)) is not None:
+        return [(socket.AF_UNIX, str(unix))]
+    if _is_local(address):
+        return [(socket.AF_UNIX, "\0" + address.removeprefix(ABSTRACT))]
+    host, _, port = address.rpartition(":")
+    flags = socket.AI_PASSIVE if passive else 0
+    resolved = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=flags)
+    return [(family, place) for family, _, _, _, place in resolved]
+
+
 def _try_to_bind(address: str) -> None:
     """Binds sockets as gRPC is about to, which prints a line of its own where it cannot. Raises OSError: an address of the host
     is taken, or none can be had."""
-    places: list[tuple[int, Any]] = []
-    if (unix := _path(address)) is not None:
-        if not unix.is_socket():  # gRPC itself replaces one that is left
-            places = [(socket.AF_UNIX, str(unix))]
-        elif _answers(unix):
+    places = places_of(address, passive=True)
+    if (unix := _path(address)) is not None and unix.is_socket():  # gRPC itself replaces one that is left
+        if _answers(unix):
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-    elif not address.startswith("unix"):
-        host, _, port = address.rpartition(":")
-        resolved = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        places = [(family, place) for family, _, _, _, place in resolved]
+        places = []
     failures = []
     for family, place in places:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -188,8 +197,13 @@ def _path(address: str) -> Path | None:
     return Path(address.removeprefix("unix:").removeprefix("//")) if address.startswith("unix:") else None
 
 
+def _is_local(address: str) -> bool:
+    """Returns whether it is a Unix socket's, with a file or abstract."""
+    return address.startswith(("unix:", ABSTRACT))
+
+
 def _host(address: str) -> str:
-    return "" if address.startswith("unix") else address.rpartition(":")[0].strip("[]")
+    return "" if _is_local(address) else address.rpartition(":")[0].strip("[]")
 
 
 def _check_owner(path: Path) -> None:

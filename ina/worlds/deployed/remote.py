@@ -24,7 +24,7 @@ from ina.aggregation.controller.switch_host import Summary, plug_in
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED, JobProgram, Sizes
 from ina.aggregation.worker import SERVER
-from ina.p4.rpc.connections import CONNECTED, ELECTION_ID, Access
+from ina.p4.rpc.connections import CONNECTED, ELECTION_ID, Access, places_of
 from ina.p4.runtime.entities import CounterEntry, E, SwitchTarget, Update
 from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.p4info import P4Info
@@ -122,19 +122,20 @@ class Reconnecting(ABC, Generic[C]):
 
 def is_refused(address: str, timeout: float = CONNECTED) -> bool:
     """Returns True if the machine at a gRPC address refuses connections: gRPC itself would try again until a time-out."""
+    refused = False
     try:
-        if address.startswith("unix:"):
-            with socket.socket(socket.AF_UNIX) as sock:
+        for family, place in places_of(address):
+            with socket.socket(family, socket.SOCK_STREAM) as sock:
                 sock.settimeout(timeout)
-                sock.connect(address.removeprefix("unix:").removeprefix("//"))
-        else:
-            host, _, port = address.rpartition(":")
-            socket.create_connection((host.strip("[]"), int(port)), timeout).close()
-    except (ConnectionRefusedError, FileNotFoundError):
-        return True
+                try:
+                    sock.connect(place)
+                except (ConnectionRefusedError, FileNotFoundError):
+                    refused = True
+                else:
+                    return False
     except (OSError, ValueError):
         return False
-    return False
+    return refused
 
 
 class SwitchesElsewhere:
