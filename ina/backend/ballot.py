@@ -11,8 +11,6 @@ import torch.distributed as dist
 
 from ina.backend.questions import Questions
 
-PAUSE = 1e-3  # seconds between looks at the store
-
 
 class Ballot:
     """``store``: of this group and for nothing else; ``timeout``: for the figures of the other ranks."""
@@ -28,19 +26,10 @@ class Ballot:
     def largest(self, question: str) -> list[float]:
         """Returns the largest of each figure. Waits for the ranks that have not given theirs; RuntimeError names those that do
         not in time."""
-        missing: Sequence[int] = range(self._size)
-        deadline = time.monotonic() + self._timeout
-
-        def late(store: dist.Store) -> list[int]:
-            return [rank for rank in missing if not store.check([f"{question}/{rank}"])]
-
-        while missing := self._questions.ask(late, self._timeout):
-            # Looks, because a store that waits lets no other thread of this rank give anything.
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"ina: ranks {missing} did not say what they measured of {question} within "
-                                   f"{self._timeout:g} s: did they make the same calls?")
-            time.sleep(PAUSE)
         keys = [f"{question}/{rank}" for rank in range(self._size)]
+        if missing := self._questions.missing(keys, time.monotonic() + self._timeout, self._timeout):
+            raise RuntimeError(f"ina: ranks {[keys.index(key) for key in missing]} did not say what they measured of {question} "
+                               f"within {self._timeout:g} s: did they make the same calls?")
         texts = self._questions.ask(lambda store: [store.get(key) for key in keys], self._timeout)
         return [max(each) for each in zip(*map(json.loads, texts), strict=True)]
 

@@ -162,10 +162,7 @@ class Recorder:
 
         with suppress(RuntimeError):  # the store's rank has ended, or stands still
             self._questions.ask(tell, TELLING)
-            while not self._questions.ask(lambda store: store.check([f"written/{r}" for r in range(self._size)]), TELLING):
-                if time.monotonic() > deadline:
-                    return
-                time.sleep(0.02)
+            self._questions.missing([f"written/{r}" for r in range(self._size)], deadline, TELLING)
 
     def write(self) -> None:
         """Writes the file, all of it or nothing. A file that cannot be written is a message on standard error."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch.distributed as dist
 
 T = TypeVar("T")
+FIRST_PAUSE, LAST_PAUSE = 1e-3, 0.02  # seconds between looks for keys, which double
 
 
 class StoreSilent(RuntimeError):
@@ -82,3 +83,18 @@ class Questions:
             return value  # type: ignore[return-value]
         assert isinstance(value, Exception)
         raise value
+
+    def missing(self, keys: Sequence[str], deadline: float, answer: float) -> list[str]:
+        """Waits for ``keys`` until ``deadline``, of the monotonic clock; returns those that are not there even then.
+
+        It looks again and again, because a store that waits lets no other thread of this rank set anything. ``answer``: seconds
+        for each look. Raises what `ask` does."""
+        absent, pause = list(keys), FIRST_PAUSE
+
+        def look(store: dist.Store) -> list[str]:
+            return [] if store.check(absent) else [key for key in absent if not store.check([key])]
+
+        while (absent := self.ask(look, answer)) and time.monotonic() <= deadline:
+            time.sleep(pause)
+            pause = min(2 * pause, LAST_PAUSE)
+        return absent

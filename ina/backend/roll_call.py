@@ -116,10 +116,7 @@ class RollCall:
         deadline = time.monotonic() + TELLING
         with suppress(RuntimeError):
             self._questions.ask(lambda store: store.set(f"{place}/{self._rank}", ""), ANSWER)
-            while not self._questions.ask(lambda store: store.check([f"{place}/{rank}" for rank in ranks]), ANSWER):
-                if time.monotonic() > deadline:
-                    return
-                time.sleep(0.02)
+            self._questions.missing([f"{place}/{rank}" for rank in ranks], deadline, ANSWER)
 
     def _text(self, number: int, calls: dict[int, list[str]]) -> str:
         each = "; ".join(f"rank {rank} is in {agreed} (through {way})" for rank, (way, agreed) in calls.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -93,6 +94,38 @@ def test_a_signal_handler_that_raises_while_a_question_begins_is_heard(monkeypat
         start(began[0])  # after all: it asks nothing
         began[0].join(LONG)
     assert questions.ask(lambda store: 5, LONG) == 5
+
+
+class Filling(Stopped):
+    """A store in which another rank sets a key at each look."""
+
+    def __init__(self, *keys):
+        super().__init__()
+        self.left = list(keys)
+
+    def check(self, keys):
+        if self.left:
+            self.values[self.left.pop(0)] = ""
+        return all(key in self.values for key in keys)
+
+
+@pytest.mark.fast
+def test_keys_are_waited_for_until_a_deadline():
+    keys = [f"key {i}" for i in range(4)]
+    assert Questions(Filling(*reversed(keys))).missing(keys, time.monotonic() + LONG, LONG) == []
+    over = time.monotonic() - 1
+    assert Questions(Filling(*keys[1:])).missing(keys[:1], over, LONG) == ["key 0"]  # it looks once all the same
+    assert Questions(Filling("key 0")).missing(keys[:1], over, LONG) == []
+    with pytest.raises(StoreSilent):
+        Questions(store := Stopped()).missing(keys, time.monotonic() + LONG, 0.05)
+    store.released.set()
+
+
+@pytest.mark.fast
+def test_ranks_that_did_not_measure_are_named():
+    store = Filling("ways/1")
+    with pytest.raises(RuntimeError, match=r"ranks \[0, 2\] did not say what they measured of ways within 0.05 s"):
+        ballot.Ballot(store, 1, 3, timedelta(seconds=0.05)).largest("ways")
 
 
 @pytest.mark.fast
