@@ -41,7 +41,8 @@ class Movements(Ways):
 
         if not as_gloo:
             return through_switch()
-        return self._faster_if_equal(name, args, outputs if sized is None else sized, through_switch)
+        return self._faster_if_equal(name, outputs if sized is None else sized, through_switch,
+                                     lambda reason: self._delegate(name, args, reason))
 
     def _placed(self, inputs: Places, results: Places, words: int, make: Callable[..., Route], *route: object) -> list[sums.Sum]:
         """Returns the sum that moves ``inputs``, of this rank, to places among ``words`` words, from which come its ``results``,

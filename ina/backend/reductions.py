@@ -69,8 +69,8 @@ class Reductions(Ways):
         if self._allowed is not None and len(tensors) == 1 and is_one_of(opts.reduceOp, SUMS[:2]):
             title = f"all-reduce of {tensors[0].numel():,} {dtypes(tensors)}"
             return self._planned(tensors[0], opts, title, self._allowed, lambda codec: (codecs.named(codec), next(self._steps)))
-        return self._faster_if_equal(name, (tensors, opts), tensors,
-                                     lambda: self._reduce(name, tensors, tensors, opts), opts.reduceOp)
+        return self._faster_if_equal(name, tensors, lambda: self._reduce(name, tensors, tensors, opts),
+                                     lambda reason: self._allreduce_through_gloo(name, tensors, opts, reason), opts.reduceOp)
 
     def _allreduce_sparse(self, tensor: torch.Tensor, opts: c10d.AllreduceOptions) -> dist.Work:
         """All-reduces a sparse_coo tensor; Gloo's sums, and its errors, where there is a reason."""
@@ -98,7 +98,8 @@ class Reductions(Ways):
 
         if tensor.dtype not in GLOOS - {torch.float16}:
             return through_switch()
-        return self._faster(f"all-reduce of {kind}", through_switch, "allreduce", ([tensor], opts))
+        return self._faster(f"all-reduce of {kind}", through_switch,
+                            lambda reason: self._delegate("allreduce", ([tensor], opts), reason))
 
     @in_place
     def allreduce_own(self, tensor: torch.Tensor) -> dist.Work:
@@ -206,10 +207,14 @@ class Reductions(Ways):
         if not self._fit(inputs, outputs):
             return self._delegate(name, args, reason or "sizes or types that do not fit")  # Gloo's message is better
         pieces_of = [[output.numel()] * self.size() for output in outputs]
-        if reason:
+
+        def through_gloo(reason: str) -> dist.Work:
             return self._reduce_through_gloo(name, args, inputs, outputs, options, reason, pieces_of)
-        return self._faster_if_equal(name, args, inputs,
-                                     lambda: self._reduce(name, inputs, outputs, options, pieces_of), options.reduceOp)
+
+        if reason:
+            return through_gloo(reason)
+        return self._faster_if_equal(name, inputs, lambda: self._reduce(name, inputs, outputs, options, pieces_of), through_gloo,
+                                     options.reduceOp)
 
     def _reduce(self, name: str, sources: list[torch.Tensor], results: Sequence[torch.Tensor | None], opts: Reducing,
                 pieces_of: list[list[int]] | None = None, root: int | None = None) -> dist.Work:

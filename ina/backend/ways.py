@@ -101,20 +101,19 @@ class Ways(Membership):
         return len(whole) == len(parts) and all(
             w.numel() == p.numel() * self.size() and w.dtype == p.dtype for w, p in zip(whole, parts, strict=True))
 
-    def _faster(self, title: str, through_switch: Callable[[], dist.Work], collective: str,
-                args: tuple[object, ...]) -> dist.Work:
+    def _faster(self, title: str, through_switch: Callable[[], dist.Work], through_gloo: Callable[[str], dist.Work]) -> dist.Work:
         """Runs a collective through the switch or through Gloo, whichever is measured to be faster for those of this ``title``,
-        the same on all ranks; through the switch, where a codec was asked for."""
+        the same on all ranks; through the switch, where a codec was asked for. ``through_gloo``: gets the reason."""
         if not self._chooses:
             return through_switch()
 
         def start(way: str) -> dist.Work:
-            return self._delegate(collective, args, MEASURED) if way == THROUGH_GLOO else through_switch()
+            return through_gloo(MEASURED) if way == THROUGH_GLOO else through_switch()
 
         return self._measured(title, (), None, start)
 
-    def _faster_if_equal(self, collective: str, args: tuple[object, ...], tensors: Sequence[torch.Tensor],
-                         through_switch: Callable[[], dist.Work], op: dist.ReduceOp | None = None) -> dist.Work:
+    def _faster_if_equal(self, collective: str, tensors: Sequence[torch.Tensor], through_switch: Callable[[], dist.Work],
+                         through_gloo: Callable[[str], dist.Work], op: dist.ReduceOp | None = None) -> dist.Work:
         """Runs a collective as `_faster` does, where both ways give the same bits: it moves values, or has integers that Gloo
         adds up or compares; with codec "auto", whose sums follow times anyway, also sums of float32. Not what one packet has."""
         elements, types = sum(tensor.numel() for tensor in tensors), {tensor.dtype for tensor in tensors}
@@ -126,7 +125,7 @@ class Ways(Membership):
         kind = "" if op is None else f"{op_name(op)} of "
         size = 1 << elements.bit_length()
         title = f"{collective}: {kind}{size // 2:,} to {size - 1:,} {dtypes(tensors[:1])}"
-        return self._faster(title, through_switch, collective, args)
+        return self._faster(title, through_switch, through_gloo)
 
     def _measured(self, title: str, allowed: tuple[str, ...], values: torch.Tensor | None,
                   start: Callable[[str], dist.Work]) -> dist.Work:

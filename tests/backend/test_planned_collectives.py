@@ -67,6 +67,13 @@ for call in range(34):
     part = torch.empty(size, dtype=torch.int32)
     dist.reduce_scatter_tensor(part, torch.arange(n * size).int(), op=dist.ReduceOp.MAX); assert part[0] == rank * size
     floats = torch.ones(size); dist.all_reduce(floats); assert floats[0] == n
+    types = (torch.int32, torch.int64, torch.uint8)  # of tensors in one call
+    own, right = [torch.arange(size).to(each) for each in types], [n * torch.arange(size).to(each) for each in types]
+    wholes, parts = [torch.empty(n * size, dtype=each) for each in types], [torch.empty(size, dtype=each) for each in types]
+    dist.group.WORLD.allgather_into_tensor_coalesced(wholes, own).wait()
+    assert all(torch.equal(whole, each.repeat(n)) for whole, each in zip(wholes, own))
+    dist.group.WORLD.reduce_scatter_tensor_coalesced(parts, wholes).wait(); assert all(map(torch.equal, parts, right))
+    dist.group.WORLD.allreduce_coalesced(own).wait(); assert all(map(torch.equal, own, right))
 stats = ina.backend.stats()
 say(plans=stats["plans"], calls=stats["calls"], reasons=stats["reasons"])
 dist.destroy_process_group()
@@ -79,7 +86,10 @@ def test_by_default_gloo_takes_what_it_does_faster_with_the_same_bits(tmp_path):
     assert all(report["plans"] == plans for report in reports)
     gathered = "8,192 to 16,383 float32"
     assert set(plans) == {f"_allgather_base: {gathered}", f"allgather: {gathered}", "broadcast: 4,096 to 8,191 float32",
-                          "allreduce: SUM of 8,192 to 16,383 int64", "_reduce_scatter_base: MAX of 8,192 to 16,383 int32"}
+                          "allreduce: SUM of 8,192 to 16,383 int64", "_reduce_scatter_base: MAX of 8,192 to 16,383 int32",
+                          "allgather_into_tensor_coalesced: 16,384 to 32,767 int32",
+                          "reduce_scatter_tensor_coalesced: SUM of 16,384 to 32,767 int32",
+                          "allreduce_coalesced: SUM of 8,192 to 16,383 int32"}
     for text in plans.values():
         way, _, figures = text.partition(": measured: ")
         assert way in ("switch", "gloo") and "gloo " in figures and "switch " in figures
