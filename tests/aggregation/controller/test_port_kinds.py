@@ -22,6 +22,7 @@ OTHERS = {
     "base/manifest.py": "host/dpdk",  # files of the library
     "net/dpdk.py": "",
     "cli/switch.py": "where.",  # ports of `ina switch`
+    "net/ports.py": "UdpPort(",  # the name of a port, as `ina switch -i` writes it
     "cli/doctor.py": "target",  # ina doctor --target
     "lab/doctor/machine.py": "target",
     "backend/settings.py": "found.errors",  # the key
