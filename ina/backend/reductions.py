@@ -62,7 +62,7 @@ class Reductions(Ways):
         if name == "allreduce" and len(tensors) != 1:
             return self._delegate(name, (tensors, opts), "several tensors in one all-reduce")
         if name == "allreduce" and tensors[0].layout == torch.sparse_coo:
-            return self._allreduce_sparse(tensors[0], opts)
+            return self._allreduce_sparse(sparse.whole(tensors[0]), opts)
         reason = self._why_not_reduce(tensors, opts.reduceOp)
         if reason:
             return self._allreduce_through_gloo(name, tensors, opts, reason)
@@ -73,7 +73,7 @@ class Reductions(Ways):
                                      lambda reason: self._allreduce_through_gloo(name, tensors, opts, reason), opts.reduceOp)
 
     def _allreduce_sparse(self, tensor: torch.Tensor, opts: c10d.AllreduceOptions) -> dist.Work:
-        """All-reduces a sparse_coo tensor; Gloo's sums, and its errors, where there is a reason."""
+        """All-reduces a sparse_coo tensor."""
         if opts.reduceOp != dist.ReduceOp.SUM:
             reason = f"{op_name(opts.reduceOp)} of sparse tensors"
         elif not (sums.summable(tensor.dtype) or tensor.dtype in coded.WIDE):
@@ -83,7 +83,7 @@ class Reductions(Ways):
             reason = (sparse.why_not(tensor) or self._why_not([], protocols.SUM)
                       or self._why_not_coded([], [codec] if codec else []))
         if reason:
-            return self._delegate("allreduce", ([tensor], opts), reason)
+            return self._sparse_through_gloo(tensor, opts, reason)
         kind = f"sparse {dtypes([tensor])} of shape {tuple(tensor.shape)}"
 
         def through_switch() -> dist.Work:
@@ -99,7 +99,17 @@ class Reductions(Ways):
         if tensor.dtype not in GLOOS - {torch.float16}:
             return through_switch()
         return self._faster(f"all-reduce of {kind}", through_switch,
-                            lambda reason: self._delegate("allreduce", ([tensor], opts), reason))
+                            lambda reason: self._sparse_through_gloo(tensor, opts, reason))
+
+    def _sparse_through_gloo(self, tensor: torch.Tensor, opts: c10d.AllreduceOptions, reason: str) -> dist.Work:
+        """All-reduces a sparse_coo tensor as _reduce_through_gloo does a dense one; Gloo's own errors for other operations."""
+        if opts.reduceOp != dist.ReduceOp.SUM or tensor.device.type != "cpu" or not through_gloo.encoded(opts.reduceOp, tensor.dtype):
+            return self._delegate("allreduce", ([tensor], opts), reason)
+        with torch.no_grad():
+            part = through_gloo.sparse(tensor)
+            buffer = part.begin()
+        COUNTERS.delegated("allreduce", reason)
+        return self._gloo("allreduce", self._inner.allreduce([buffer], opts), [], [tensor], reason, [part])
 
     @in_place
     def allreduce_own(self, tensor: torch.Tensor) -> dist.Work:

@@ -42,6 +42,23 @@ def places(tensor: torch.Tensor) -> int:
     return math.prod(tensor.shape[: tensor.sparse_dim()])
 
 
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor that gets the result of an all-reduce of ``tensor``: of torch.view_as_real of a complex one, which is
+    what dist.all_reduce hands over, the complex one, since a sparse view keeps to itself what is written to it.
+
+    Inference mode keeps no trace of views, so there ``tensor`` is returned. ValueError: the complex tensor cannot be reached, as
+    it is a view, too.
+    """
+    base = tensor._base if tensor._is_view() else None
+    if base is None or base.layout != torch.sparse_coo or not base.is_complex() or tensor.is_complex():
+        return tensor
+    pairs = ((tensor._indices(), base._indices()), (tensor._values(), base._values()))
+    if base.shape != tensor.shape[:-1] or any(mine.data_ptr() != below.data_ptr() for mine, below in pairs):
+        raise ValueError(f"ina: all-reduce of a view of a sparse {str(base.dtype).removeprefix('torch.')} tensor, which the sum "
+                         f"would not reach: expected a tensor of its own, such as the view's clone()")
+    return base
+
+
 class SparseSum(Sum):
     """The sum of all ranks' ``tensor`` in place: a row of sums, each of which begins when the one before has ended."""
 

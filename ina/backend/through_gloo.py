@@ -9,6 +9,8 @@ SUM of float16 and bfloat16    float32                    rounds to the type wit
 SUM of bool                    the switch's words, int64  counts modulo 256, and leaves counts in the tensor
 AVG of integers, SUM of int16  the same                   is an error; so is PREMUL_SUM, and whatever is complex
 =============================  =========================  ===================================================================
+
+Sums of sparse tensors, where Gloo's own are errors, or break a promise, are its sums of sparse tensors of a type that it has.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from ina.backend.arguments import EXTREMA, SUMS, factor_of, is_one_of
 from ina.backend.coded import FLOATS, WIDE, as_reals
 
 INTEGERS = {torch.int8, torch.uint8, torch.int32, torch.int64}  # that Gloo adds up and compares
+_SPARSE_AS = {torch.bool: torch.int64, torch.int16: torch.int32, torch.float16: torch.float32, torch.bfloat16: torch.float32}
 _COMPARABLE = INTEGERS | {torch.int16, torch.bool, torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
@@ -64,6 +67,17 @@ def _floats(source: torch.Tensor, result: torch.Tensor | None, size: int, averag
         return sums.Sum(elements * (1 + dtype.is_complex), travels, encoded, place)
 
     return sums.in_pieces(source, result, start, sums.STAGE // 8, shrunk, grown, make)
+
+
+def sparse(tensor: torch.Tensor) -> sums.Sum:
+    """Returns the sum, in place, of a sparse_coo tensor that travels so. Its buffer, which Gloo sums, is sparse, too."""
+    if tensor.dtype.is_complex:
+        return sums.Sum.of(torch.view_as_real(tensor.detach()), lambda total: _write(tensor, torch.view_as_complex(total)))
+    return sums.Sum.of(tensor.detach().to(_SPARSE_AS[tensor.dtype]), lambda total: _write(tensor, total))
+
+
+def _write(tensor: torch.Tensor, total: torch.Tensor) -> None:
+    tensor.copy_(total)
 
 
 def buffer_of(parts: Sequence[sums.Sum]) -> tuple[torch.Tensor, dist.ReduceOp]:

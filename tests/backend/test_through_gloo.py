@@ -174,6 +174,71 @@ for name, group in groups().items():
 """)
 
 
+SPARSE_TYPES = """
+torch.sparse.check_sparse_tensor_invariants.disable()
+def exact(values, dtype): return torch.tensor(values, dtype=torch.complex128 if dtype.is_complex else torch.float64).to(dtype)
+def sparse(rows, values, dtype): return torch.sparse_coo_tensor(torch.tensor([rows]), exact(values, dtype), (9,))
+"""
+
+
+@pytest.mark.build
+@pytest.mark.later
+def test_sums_of_sparse_tensors_are_those_of_the_table_in_every_group(tmp_path):
+    """By dist.all_reduce, which replaces complex tensors by views, and by the group's own method."""
+    agree(tmp_path, 3, SPARSE_TYPES + """
+for name, group in groups().items():
+    rank, n = dist.get_rank(), 3
+    def check(dtype, rows, values, places, right):
+        for way in ("all_reduce", "asynchronous", "method", "coalesced"):
+            mine = sparse(rows, values, dtype)
+            mine = mine.coalesce() if way == "coalesced" else mine
+            if way == "method": group.allreduce([mine]).wait()
+            elif way == "asynchronous": dist.all_reduce(mine, group=group, async_op=True).wait()
+            else: dist.all_reduce(mine, group=group)
+            expected, shape = exact(right, dtype), torch.Size([9])
+            same = mine.is_coalesced() and mine.dtype == dtype and mine.shape == shape and mine.indices().tolist() == [places]
+            if not same or not torch.equal(mine.values(), expected): wrong.append(f"{name}: {way} of {dtype}: {mine}, {right}")
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.int8,
+                  torch.uint8, torch.int16, torch.int32, torch.int64):
+        check(dtype, [rank, 5, 5], [rank + 1, 3, 1], [0, 1, 2, 5], [1, 2, 3, 12])
+        check(dtype, [], [], [], [])
+        check(dtype, [4] * (rank == 1), [7] * (rank == 1), [4], [7])
+        check(dtype, [8], [[5, 5, -10][rank] if dtype != torch.uint8 else [128, 100, 28][rank]], [8], [0])  # its row stays
+    for dtype in (torch.complex64, torch.complex128): check(dtype, [4], [complex(rank, 0.5)], [4], [3 + 1.5j])
+    check(torch.float16, [1], [[2048.0, 1.0, 1.0][rank]], [1], [2050.0])
+    check(torch.bfloat16, [1], [[256.0, 1.0, 1.0][rank]], [1], [258.0])
+    check(torch.int16, [1], [[30000, 30000, -5][rank]], [1], [60000 - 5 - 65536])
+    check(torch.int8, [1], [50], [1], [150 - 256])
+    check(torch.bool, [rank, 5, 5, 6], [True, rank == 1, False, False], [0, 1, 2, 5, 6], [True, True, True, True, False])
+    matrix = torch.sparse_coo_tensor(torch.tensor([[rank, 4]]), torch.full((2, 3), 1j + rank), (9, 3))
+    dist.all_reduce(matrix, group=group)
+    if matrix.to_dense()[:, 2].tolist() != [1j, 1 + 1j, 2 + 1j, 0, 3 + 3j, 0, 0, 0, 0]: wrong.append(f"{name}: {matrix}")
+""")
+
+
+@pytest.mark.build
+@pytest.mark.later
+def test_of_sparse_views_what_is_summed_arrives_or_an_error_says_so(tmp_path):
+    """Sums of torch.view_as_real of a complex tensor reach it; those of its transpose would not. Real views are summed."""
+    agree(tmp_path, 2, SPARSE_TYPES + """
+for name, group in groups().items():
+    rank, n = dist.get_rank(), 2
+    for whole in (sparse([rank], [1 + 1j], torch.complex64), sparse([rank], [1 + 1j], torch.complex64).requires_grad_(),
+                  sparse([rank], [1 + 1j], torch.complex64).detach()):
+        dist.all_reduce(whole, group=group)
+        if whole.detach().to_dense()[:3].tolist() != [1 + 1j, 1 + 1j, 0]: wrong.append(f"{name}: {whole}")
+    square = torch.sparse_coo_tensor(torch.tensor([[rank], [2]]), torch.tensor([1 + 1j]), (4, 4))
+    try: dist.all_reduce(square.t(), group=group); wrong.append(f"{name}: a transposed complex tensor")
+    except ValueError as error:
+        if "view of a sparse complex64 tensor" not in str(error): wrong.append(str(error))
+    dist.all_reduce(square, group=group)
+    if square.to_dense()[:3, 2].tolist() != [1 + 1j, 1 + 1j, 0]: wrong.append(f"{name}: {square}")
+    real = torch.sparse_coo_tensor(torch.tensor([[rank], [2]]), torch.tensor([1.0]), (4, 4)).t()
+    dist.all_reduce(real, group=group)
+    if real.to_dense()[2, :3].tolist() != [1, 1, 0]: wrong.append(f"{name}: {real}")
+""")
+
+
 @pytest.mark.build
 @pytest.mark.later
 def test_every_collective_keeps_the_guides_promises_in_every_group(tmp_path):
