@@ -318,6 +318,14 @@ def test_the_report_of_a_testbed_says_so_in_its_plots(tmp_path):
 
 
 @pytest.mark.build
+@pytest.mark.parametrize("backends", [("ina",), ("ina", "atp"), ("gloo",), ("ina", "gloo")])
+def test_losses_are_compared_where_there_is_gloos_line_beside_ours(tmp_path, backends):
+    need("matplotlib")
+    page = report.page(record.Folder(tmp_path / "trial", Training(name="trial")), [a_run(name) for name in backends], {})
+    assert "Training loss" in page and ("lines that lie on each other" in page) == (backends == ("ina", "gloo"))
+
+
+@pytest.mark.build
 @pytest.mark.parametrize(("busy", "bound"), [(0.95, "host-limited"), (0.5, "neither")])
 def test_in_the_local_world_processors_bound_a_training_or_nothing_does(tmp_path, busy, bound):
     need("matplotlib")

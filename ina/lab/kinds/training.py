@@ -493,8 +493,10 @@ def plots(runs: list[Run]) -> list[tuple[str, str]]:
 
         return draw
 
+    beside = len(runs) > 1 and any(run.backend == "gloo" for run in runs)
+    meaning = ": lines that lie on each other mean that the switch adds as Gloo does" if beside else ""
     return [
-        ("Training loss: lines that lie on each other mean that the switch adds as Gloo does", report.svg(losses)),
+        (f"Training loss{meaning}", report.svg(losses)),
         ("Time per step", report.svg(distribution("step_seconds", "time per step"))),
         (
             "Time in which an all-reduce was under way, per step",
