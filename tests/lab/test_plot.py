@@ -3,6 +3,7 @@
 import csv
 import io
 import statistics
+import warnings
 
 import pytest
 from capabilities import need
@@ -10,7 +11,7 @@ from capabilities import need
 from ina import cli
 from ina.lab.kind import kinds
 from ina.lab.kinds.allreduce import AllReduce, Reduction
-from ina.lab.results import record
+from ina.lab.results import plot, record
 from ina.lab.results.words import WORDS
 
 pytestmark = pytest.mark.build  # a results folder has the hash of the preprocessed program
@@ -78,6 +79,34 @@ def test_formats_are_what_their_names_say_and_equal_each_time(folders, tmp_path,
     if name == "a.svg":
         assert b"all-reduce, ms" in first and b"workers 2" in first, "letters stay letters"
         assert b">0.001<" in first, "a tick at each of a few places"
+
+
+@pytest.mark.parametrize("across", ["workers", "faults", None])
+@pytest.mark.parametrize("count", [2, 6, 16])
+def test_axes_keep_their_size_beside_long_names(tmp_path, monkeypatch, across, count):
+    """Two trainings with unlike settings, and more of them: the legend stands below the axes, within the figure."""
+    need("matplotlib")
+    from matplotlib import pyplot
+
+    figures, close = [], pyplot.close
+    monkeypatch.setattr(pyplot, "close", lambda figure: (figures.append(figure), close(figure)))
+    names = [f"model transformer, faults loss=0.0{i},dup=0.01,reorder=0.01,corrupt=0.005,seed={i}, ina (P4 switch)"
+             for i in range(count)]
+    drawing = plot.Plot({name: [(i if across == "workers" else name.split(", ")[1], 40.0 + i)] for i, name in enumerate(names)},
+                        across, "test accuracy, %", "range")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size in plot.SIZES:
+            plot.write(drawing, tmp_path / "a.png", size)
+    for figure, (width, height) in zip(figures, plot.SIZES.values(), strict=True):
+        figure.set_dpi(plot.DPI)  # at which it was laid out
+        (axes,), (legend,) = figure.axes, figure.legends
+        place, below = axes.get_window_extent(), legend.get_window_extent()
+        assert place.width > 0.7 * width * figure.dpi and place.height > 0.6 * height * figure.dpi
+        assert below.x0 >= 0 and below.y0 >= 0 and below.x1 <= width * figure.dpi
+        assert below.y1 <= axes.get_tightbbox().y0, "labels of the axes and the legend do not meet"
+        assert [text.get_text().replace("\n", " ").replace(",", ", ").replace(",  ", ", ") for text in legend.get_texts()] == [
+            name.replace(",", ", ").replace(",  ", ", ") for name in names]
 
 
 @pytest.mark.parametrize("arguments, message", [

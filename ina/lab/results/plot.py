@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +23,17 @@ from ina.lab.results.units import axis, format_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FORMATS = ("pdf", "svg", "png", "csv")
-SIZES = {"column": (3.35, 2.2), "page": (7.0, 2.6), "slide": (9.0, 5.0)}  # inches: a column and the width of a two-column page
+SIZES = {"column": (3.35, 2.2), "page": (7.0, 2.6), "slide": (9.0, 5.0)}  # inches: a column and the width of a two-column page;
+# the height is without the legend
 FONTS = {"column": 8, "page": 8, "slide": 14}  # points
 DPI = 300  # of a PNG
+LETTER = 0.62  # em: the mean width of one, or a little more
+HANDLE = 4.0  # em: what a legend has beside its names
+UPRIGHT = 24  # letters in a line of a label that stands upright
+AXES = 0.75  # the share of the figure's width that labels below the axes may take, at least
 SEED = "seed"  # the key of repetitions
 
 
@@ -183,19 +190,46 @@ def write(plot: Plot, target: Path, size: str, logarithmic: Sequence[str] = ()) 
                                 "legend.fontsize": FONTS[size] - 1}):
         figure, axes = pyplot.subplots(figsize=SIZES[size], layout="constrained")
         try:
-            _distribution(axes, plot) if plot.across is None else _points(axes, plot)
+            _distribution(axes, plot) if plot.across is None else _points(figure, axes, plot, FONTS[size])
             for name in logarithmic:
                 _logarithmic(axes, name, plot)
             axes.grid(alpha=0.25, linewidth=0.5)
             axes.spines[["top", "right"]].set_visible(False)
             if len(plot.lines) > 1:
-                axes.legend(frameon=False)
+                _legend(figure, axes, FONTS[size] - 1)
             figure.savefig(target, dpi=DPI, metadata={"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(form))
         finally:
             pyplot.close(figure)
 
 
-def _points(axes: Axes, plot: Plot) -> None:
+def _broken(text: str, letters: int) -> str:
+    """Returns the text in lines of so many letters, broken after commas or between words where it can be."""
+    return textwrap.fill(text.replace(", ", ",").replace(",", ", "), letters)
+
+
+def _legend(figure: Figure, axes: Axes, size: int) -> None:
+    """Draws the legend below the axes, an entry a line, long ones broken. The figure grows by it."""
+    width, height = figure.get_size_inches()
+    handles, names = axes.get_legend_handles_labels()
+    names = [_broken(name, int((72 * width / size - HANDLE) / LETTER)) for name in names]
+    legend = figure.legend(handles, names, loc="outside lower left", frameon=False)
+    figure.set_figheight(height + legend.get_window_extent().height / figure.dpi)
+
+
+def _words(figure: Figure, axes: Axes, words: Sequence[str], size: int) -> None:
+    """Labels the places 0, 1, ... of the horizontal axis: upright where they do not fit side by side, and then the figure
+    grows by them."""
+    width, height = figure.get_size_inches()
+    room = int(72 * width * AXES / (LETTER * size * len(words)))  # letters
+    if max(map(len, words)) <= room:
+        axes.set_xticks(range(len(words)), words)
+        return
+    words = [_broken(word, UPRIGHT) for word in words]
+    axes.set_xticks(range(len(words)), words, rotation=90)
+    figure.set_figheight(height + LETTER * size * max(len(line) for word in words for line in word.splitlines()) / 72)
+
+
+def _points(figure: Figure, axes: Axes, plot: Plot, size: int) -> None:
     """Draws lines with error bars; words on the axis have a place each."""
     assert plot.across is not None
     every = list(dict.fromkeys(point.x for line in plot.lines for point in plot.points(line)))
@@ -213,13 +247,14 @@ def _points(axes: Axes, plot: Plot) -> None:
         axes.errorbar(at, [point.middle for point in points], [below, above] if any(below + above) else None, label=line,
                       capsize=2, elinewidth=0.8, **style)
     if words:
-        axes.set_xticks(range(len(every)), [str(x) for x in every])
+        _words(figure, axes, [str(x) for x in every], size)
         axes.set_xlim(-0.5, len(every) - 0.5)
     else:
         compare.scale_places(axes, [_number(x) for x in every], plot.across)
     axes.set(xlabel=axis(plot.across), ylabel=plot.heading)
-    if all(point.low >= 0 for line in plot.lines for point in plot.points(line)):
-        axes.set_ylim(bottom=0)
+    drawn = [point for line in plot.lines for point in plot.points(line)]
+    if all(point.low >= 0 for point in drawn):
+        axes.set_ylim(0, 1.08 * max(point.high for point in drawn) or None)  # whole marks
 
 
 def _distribution(axes: Axes, plot: Plot) -> None:
