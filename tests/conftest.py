@@ -16,6 +16,7 @@ import folders  # noqa: E402, F401  (puts the helpers' folders on sys.path)
 HELPERS = "control_process", "controlled", "ranks", "switchml_job", "tna_probe", "v1_program", "waiting"
 pytest.register_assert_rewrite(*HELPERS)  # asserts of helpers show the compared values
 
+import crashes  # noqa: E402
 import machine_lock  # noqa: E402
 import marks  # noqa: E402
 import second_look  # noqa: E402
@@ -50,7 +51,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Gives the tests' servers and clients certificates of their own, in the place where a user's would be found."""
-    for plugin in (marks, tiers, second_look):
+    for plugin in (marks, tiers, second_look, crashes):
         config.pluginmanager.register(plugin)
     config.certificates = tempfile.mkdtemp()
     os.environ["INA_TLS"] = f"{config.certificates}/tls"

@@ -12,9 +12,11 @@ runs. ``--since COMMIT`` leaves of them the files that the change since then may
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import json
 import multiprocessing.process
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 TIERS = "gate", "later", "judge"
 SELECTED = {"test": ("gate",), "all": ("gate", "later"), "judges": ("judge",)}  # --tier -> tiers
 LIMITS = {"fast": 120, "build": 900, "root": 900, "hardware": 900}  # mark -> seconds that only a hang takes
+GRACE = 60.0  # seconds more for a hang in native code, which lets no handler of a signal run
 DURATIONS = Path(__file__).with_name("durations.json")  # file -> seconds of processor time, of the files that take longest
 
 
@@ -89,7 +92,19 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             config.get_terminal_writer().line(note)
 
 
-def pytest_configure():
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_protocol(item):
+    """Ends the process, with the stacks of its threads, where the limit ended nothing: this needs no Python, nor its lock."""
+    (seconds,) = item.get_closest_marker("timeout").args
+    faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=item.config.errors)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def pytest_configure(config):
+    config.errors = os.dup(2)  # not captured
     start = multiprocessing.process.BaseProcess.start
 
     def declared(self):

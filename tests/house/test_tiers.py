@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.build, pytest.mark.later]
 TESTS = Path(__file__).resolve().parent.parent
 ROOT = TESTS.parent
 IMPORTS = """
-import multiprocessing, pytest, tiers
+import ctypes, multiprocessing, os, pytest, tiers
 from pathlib import Path
 from capabilities import need
 from waiting import until
@@ -93,6 +93,36 @@ def test_what_starts_several_processes_chooses_its_tier(tmp_path, deed):
     assert status == 1 and "chooses no tier: mark it later, or gate" in output, output
     status, output = run_pytest(tmp_path, "@pytest.mark.build\n@pytest.mark.later" + body)
     assert status == 0, output
+
+
+HANG = """
+tiers.GRACE = 0.1
+lock, library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)  # calls hold Python's lock, and a mutex ignores signals
+@pytest.mark.build
+def test_before(): pass
+@pytest.mark.build
+@pytest.mark.timeout(0.1)
+def test_hang(): [library.pthread_mutex_lock(lock) for _ in range(2)]
+@pytest.mark.build
+def test_after(): pass
+"""
+
+
+@pytest.mark.parametrize("options", [(), pytest.param(("-n", "1", "--dist", "loadfile"), marks=pytest.mark.gate)],
+                         ids=["alone", "beside"])
+def test_a_hang_in_native_code_ends_and_is_named(tmp_path, options):
+    status, output = run_pytest(tmp_path, HANG, *options)
+    assert status == 1 and "Timeout (0:00:00.2" in output and "in test_hang" in output, output
+    if options:  # it runs once, and its neighbours, too
+        assert output.count("\nworker 'gw0' crashed while running 'test_it.py::test_hang'") == 1, output
+        assert "1 failed, 2 passed" in output and "Not run" not in output, output
+
+
+def test_what_did_not_run_after_many_crashes_is_named(tmp_path):
+    text = "".join(f"@pytest.mark.build\ndef test_{i}(): os._exit(1)\n" for i in range(9))
+    status, output = run_pytest(tmp_path, text, "-n", "1", "--dist", "loadfile")
+    assert status == 1 and "5 failed" in output, output
+    assert "Not run, since too many processes crashed: test_it.py (4)" in output, output
 
 
 def once(deed: str) -> str:
