@@ -20,9 +20,14 @@ MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix("
 NATIVE = ROOT / "ina/base/native.py"  # whoever imports it needs the C
 WHOLE = ".c", ".h"  # compiled into one extension, new ones only in these folders
 COMPILED = ROOT / "host", ROOT / "ina"
-PYTESTS_OWN = {
-    ROOT / name for name in ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg")
-}
+SETTINGS = {ROOT / name for name in (
+    "conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg",
+    "setup.py", "pyproject.toml", "constraints.txt", "Makefile", "tests/conftest.py", "tests/folders.py")}
+PLUGINS = {ROOT / f"tests/{name}.py" for name in ("capabilities", "crashes", "machine_lock", "marks", "second_look", "tiers")}
+WHATEVER = SETTINGS | PLUGINS  # each test needs these
+HOUSE = ROOT / "tests/house"  # tests of the whole checkout: whatever changed
+FINDERS = ROOT / "tests", ROOT / "bench", ROOT / "ina/lab"  # patterns elsewhere are for what users have, and for packing
+PROGRAMS = "p4", "tests", "examples", "ina/p4/compiler/p4include"  # folders with P4
 
 
 def imported(path: Path, text: bool = True) -> set[str]:
@@ -66,6 +71,9 @@ def graph() -> networkx.DiGraph:
         edges.add_node(path)
         edges.add_edges_from((path, MODULES[name]) for name in imported(path) if name in MODULES)
         edges.add_edges_from((path, helper) for helper in _imported_helpers(path))
+        if "iter_modules" in path.read_text():  # of packages that it names
+            packages = [package.parent for package in edges[path] if package.name == "__init__.py"]
+            edges.add_edges_from((path, module) for folder in packages for module in folder.glob("*.py"))
     return edges
 
 
@@ -74,7 +82,8 @@ def changed(since: str) -> tuple[set[Path], set[Path]]:
 
     Raises ValueError with git's words where it knows no such commit.
     """
-    return _git("diff", "--name-only", "-z", since, "--"), _git("ls-files", "-z", "--others", "--exclude-standard")
+    known = _git("diff", "--name-only", "--no-renames", "-z", since, "--")
+    return known, _git("ls-files", "-z", "--others", "--exclude-standard")
 
 
 def _git(*command: str) -> set[Path]:
@@ -96,7 +105,7 @@ class Reach(NamedTuple):
         """Lines for people about files that are not as most: one decides that everything runs, or nothing runs for it."""
         lines = []
         if self.decisive:
-            lines.append(f"--since: every test runs, since no test names {_names(self.decisive)}")
+            lines.append(f"--since: every test runs, since any may need {_names(self.decisive)}")
         if self.ignored:
             lines.append(f"--since: git does not know {_names(self.ignored)}, and no test finds it: ignored")
         return lines
@@ -108,28 +117,30 @@ def _names(paths: list[Path]) -> str:
 
 
 def reached(paths: Iterable[Path], new: Iterable[Path] = ()) -> Reach:
-    """Test files that a change of ``paths`` may reach: they are among them, import one, or stand beside or name a file of data.
+    """Test files that a change of ``paths`` may reach: they are among them, import one, or name, find by a pattern, or stand
+    above a file of data; and those of the whole checkout.
 
-    All test files, where a file changed that is neither Python, nor C, nor named by any test: a build file, or settings. A file
+    All test files, where a file changed of which nobody knows who needs it, or that all need: a build file, or settings. A file
     of ``new``, which git does not know, counts only where a test imports, names or finds it by a pattern.
     """
     edges, new = graph(), set(new)
     tests = {path for path in edges if path.name.startswith("test_")}
+    house = {test for test in tests if test.is_relative_to(HOUSE)}
     needs = {test: {test, *networkx.descendants(edges, test)} for test in tests}
-    texts = {path: path.read_text() for path in edges}
+    texts = {path: path.read_text() for path in edges if path != ROOT / "tests/import_graph.py"}  # its words are examples
     reach = Reach(set(), [], [])
     for path in sorted({*paths, *new}):
         if path.suffix == ".py" and path in edges:
             direct = {path}
         elif path.suffix in WHOLE and (path not in new or any(path.is_relative_to(folder) for folder in COMPILED)):
-            direct = {NATIVE}
+            direct = {NATIVE, *_naming(path, texts)}
         else:
-            direct = {source for source, text in texts.items() if path.name in text or _beside(path, source)}
-            if path.suffix == ".p4":  # programs are found by their names
-                direct |= {source for source, text in texts.items() if re.search(rf"\b{re.escape(path.stem)}\b", text)}
+            direct = _naming(path, texts)
+            if path.suffix and (path not in new or _in_a_pattern(path)):
+                direct |= {source for source, text in texts.items() if f"*{path.suffix}" in text and _finds(source)}
         hits = {test for test in tests if needs[test] & direct}
-        if hits and path not in PYTESTS_OWN:
-            reach.tests.update(hits)
+        if path not in WHATEVER and (hits or path.name.startswith("test_") and path.suffix == ".py" and path not in new):
+            reach.tests.update(hits, house)  # nobody needs a test file that is gone
         elif path in new and not _in_a_pattern(path):
             reach.ignored.append(path)
         else:
@@ -139,11 +150,47 @@ def reached(paths: Iterable[Path], new: Iterable[Path] = ()) -> Reach:
     return reach
 
 
+def _naming(path: Path, texts: dict[Path, str]) -> set[Path]:
+    """Sources that name a file, or stand above it."""
+    names, words = {path.name}, set()
+    if path.suffix == ".p4":  # programs are found by their names
+        names = _programs(path.name)
+        words = {name.removesuffix(".p4") for name in names.difference(*_included().values())}
+    elif path.suffix == ".py" and not path.exists():  # a module
+        words = {path.parent.name if path.stem == "__init__" else path.stem}
+    word = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b") if words else re.compile("(?!)")
+    return {source for source, text in texts.items()
+            if any(name in text for name in names) or word.search(text) or _beside(path, source)}
+
+
+def _finds(source: Path) -> bool:
+    return any(source.is_relative_to(folder) for folder in FINDERS)
+
+
+def _programs(name: str) -> set[str]:
+    """Names of the P4 files that include one of this name, themselves or by others, and this."""
+    names, before = {name}, 0
+    while before < len(names):
+        before = len(names)
+        names |= {program for program, included in _included().items() if included & names}
+    return names
+
+
+@functools.cache
+def _included() -> dict[str, set[str]]:
+    """Names of the files that P4 files include, by their names."""
+    names: dict[str, set[str]] = {}
+    for path in (path for folder in PROGRAMS for path in (ROOT / folder).rglob("*.p4")):
+        targets = re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', path.read_text(errors="replace"), re.MULTILINE)
+        names.setdefault(path.name, set()).update(target.rpartition("/")[2] for target in targets)
+    return names
+
+
 def _in_a_pattern(path: Path) -> bool:
     """True for a new file that a test could find without its name: one of pytest's own, or of a kind that its folder has already
     (experiments/*.toml)."""
     if path.parent == ROOT:
-        return path in PYTESTS_OWN
+        return path in SETTINGS
     return path.name == "conftest.py" or any(known.parent == path.parent and known.suffix == path.suffix for known in _known())
 
 
