@@ -7,7 +7,8 @@ judge   make judges: tests of the judges themselves (planted defects, fuzzers, b
 A test without one of these markers is in the gate if it is marked ``fast`` or ``build``, else it runs later. One that starts
 several processes chooses by its marker, since its time hangs on what else the machine does: the gate has one test of each kind of
 thing. ``fast`` tests are always in the gate. ``--tier test|all|judges`` selects; without it, what is named on the command line
-runs. ``--since COMMIT`` leaves of them the files that the change since then may reach, tests/house, and what is marked ``gate`` by name.
+runs. ``--since COMMIT`` leaves of them the files that the change since then may reach, tests/house, and whatever is marked
+``gate`` by name.
 """
 
 from __future__ import annotations
