@@ -68,9 +68,10 @@ class Verdict:
             self.messages.append("took too long, and failed when looked at again: " + ", ".join(names))
             return False
         self._note(names)
+        self.needs.update(*(report.needs for reports in self.failures.values() for report in reports))
         stats = self.config.pluginmanager.get_plugin("terminalreporter").stats
         stats["unstable"] = stats.pop("failed", []) + stats.pop("error", [])
-        self.messages += [f"UNSTABLE: {len(names)} tests passed only when they were looked at again, alone:", *names]
+        self.messages += [f"UNSTABLE: {len(names)} passed only when looked at again, alone:", *names]
         self.messages += [f"\n{name}, at first:\n{self.failures[name][0].longreprtext}" for name in names]
         return True
 

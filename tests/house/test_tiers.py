@@ -137,7 +137,7 @@ def test_what_took_too_long_is_looked_at_again_in_the_open(tmp_path, options, pl
     if place == "fixture":
         test = f"@pytest.fixture\ndef late():{once(LATE)}\n@pytest.mark.build\ndef test_late(late): pass\n"
     status, output = run_pytest(tmp_path, f"@pytest.mark.build\ndef test_other(): pass\n{test}", "--tier", "test", *options)
-    assert status == 0 and "UNSTABLE: 1 tests" in output and "waited 0.01 s for what never comes" in output, output
+    assert status == 0 and "UNSTABLE: 1 passed" in output and "waited 0.01 s for what never comes" in output, output
     assert "1 passed, 1 unstable" in output, output
     (line,) = (tmp_path / "results/unstable.jsonl").read_text().splitlines()
     entry = json.loads(line)
@@ -190,6 +190,13 @@ def test_a_required_capability_without_a_test_that_passes_fails_the_run(tmp_path
     code, output = run_pytest(tmp_path, text, "--tier", "test", INA_REQUIRE="torch,what-no-test-knows")
     assert code == status, output
     assert ("INA_REQUIRE lists torch, but no test" in output) == (test == "pass"), output
+
+
+def test_a_capability_counts_where_its_only_test_passed_when_looked_at_again(tmp_path):
+    whole = "import second_look\nsecond_look.Verdict._whole = lambda self: True\n"
+    text = f"{whole}@pytest.mark.build\ndef test_late():\n    need('torch'){once(LATE)}"
+    status, output = run_pytest(tmp_path, text, "--tier", "test", INA_REQUIRE="torch")
+    assert status == 0 and "1 unstable" in output and "INA_REQUIRE" not in output, output
 
 
 @pytest.mark.gate
