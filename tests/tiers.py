@@ -61,8 +61,11 @@ def problem(item: pytest.Item) -> str:
 def several_processes(deed: str) -> None:
     """Fails the running test, which does ``deed`` ("runs ranks"), unless it chooses its tier: called by what starts processes."""
     item = marks.RUNNING.item
-    if item is not None and not explicit(item):
-        marks.refuse(f"{item.nodeid} {deed}, but chooses no tier: mark it later, or gate if make test has none of its kind")
+    advice = "later, or gate if make test has none of its kind"
+    if item is not None and marks.of(item) == ["fast"]:
+        marks.refuse(f"{item.nodeid} is marked fast, but {deed}: mark it build, and {advice}")
+    elif item is not None and not explicit(item):
+        marks.refuse(f"{item.nodeid} {deed}, but chooses no tier: mark it {advice}")
 
 
 def durations() -> dict[str, float]:

@@ -93,6 +93,8 @@ def test_what_starts_several_processes_chooses_its_tier(tmp_path, deed):
     assert status == 1 and "chooses no tier: mark it later, or gate" in output, output
     status, output = run_pytest(tmp_path, "@pytest.mark.build\n@pytest.mark.later" + body)
     assert status == 0, output
+    status, output = run_pytest(tmp_path, "@pytest.mark.fast\n@pytest.mark.gate" + body)
+    assert status == 1 and "is marked fast, but " in output and "mark it build" in output, output
 
 
 HANG = """
