@@ -289,6 +289,9 @@ PROBES: dict[str, Callable[[], str]] = {
 }
 
 
+CHECKED = {"clang-tidy"}  # tools that make check needs, and no test
+
+
 def tool(variable: str, name: str) -> str | None:
     """Path of an external program: the environment variable's value, else from PATH."""
     return os.environ.get(variable) or shutil.which(name)
@@ -302,6 +305,11 @@ def missing(capability: str) -> str:
 
 def required() -> set[str]:
     return set(filter(None, os.environ.get("INA_REQUIRE", "").split(",")))
+
+
+def unknown() -> set[str]:
+    """Names in INA_REQUIRE that are misspelt."""
+    return required() - PROBES.keys() - CHECKED
 
 
 LEFT_OUT = "left out: "

@@ -21,6 +21,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import capabilities
 import marks
 import pytest
 
@@ -88,6 +89,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     if hasattr(config, "workerinput"):
         return
+    if unknown := capabilities.unknown():
+        raise pytest.UsageError(f"INA_REQUIRE lists {', '.join(sorted(unknown))}: no capability of tests/capabilities.py")
     for argument in config.args:
         if not Path(config.invocation_params.dir, argument.partition("::")[0]).exists():
             raise pytest.UsageError(f"file or directory not found: {argument}")

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import capabilities
 import child
 import pytest
 import second_look
@@ -60,6 +62,18 @@ def test_a_tier_is_chosen(tmp_path, tier, chosen, options):
 def test_what_cannot_be_run_is_said_beside_other_processes(tmp_path, options, message):
     status, output = run_pytest(tmp_path, MARKED, "--tier", "test", "-n", "1", *options)
     assert status == pytest.ExitCode.USAGE_ERROR and message in output and "INTERNALERROR" not in output, output
+
+
+def test_a_required_capability_that_is_misspelt_is_said(tmp_path):
+    status, output = run_pytest(tmp_path, MARKED, "-n", "1", INA_REQUIRE="torch,tourch")
+    assert status == pytest.ExitCode.USAGE_ERROR and "INA_REQUIRE lists tourch: " in output, output
+
+
+@pytest.mark.gate
+def test_what_ci_requires_are_capabilities():
+    lists = re.findall(r"INA_REQUIRE\+?=,?(\S+)", (ROOT / ".ci/run").read_text())
+    names = {name for text in lists for name in text.split(",")}
+    assert len(lists) == 2 and names <= capabilities.PROBES.keys() | capabilities.CHECKED, names
 
 
 def test_all_tests_together_are_the_three_tiers(tmp_path):
@@ -189,7 +203,7 @@ def test_a_required_capability_without_a_test_that_passes_fails_the_run(tmp_path
     """Only a run of the whole tier says so: this one takes the file for all tests."""
     whole = "import second_look\nsecond_look.Verdict._whole = lambda self: True\n"
     text = f"{whole}@pytest.mark.fast\ndef test_it():\n    {test}\n"
-    code, output = run_pytest(tmp_path, text, "--tier", "test", INA_REQUIRE="torch,what-no-test-knows")
+    code, output = run_pytest(tmp_path, text, "--tier", "test", INA_REQUIRE="torch,clang-tidy")
     assert code == status, output
     assert ("INA_REQUIRE lists torch, but no test" in output) == (test == "pass"), output
 
