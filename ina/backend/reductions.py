@@ -103,7 +103,8 @@ class Reductions(Ways):
 
     def _sparse_through_gloo(self, tensor: torch.Tensor, opts: c10d.AllreduceOptions, reason: str) -> dist.Work:
         """All-reduces a sparse_coo tensor as _reduce_through_gloo does a dense one; Gloo's own errors for other operations."""
-        if opts.reduceOp != dist.ReduceOp.SUM or tensor.device.type != "cpu" or not through_gloo.encoded(opts.reduceOp, tensor.dtype):
+        is_sum = opts.reduceOp == dist.ReduceOp.SUM
+        if not is_sum or tensor.device.type != "cpu" or not through_gloo.encoded(opts.reduceOp, tensor.dtype):
             return self._delegate("allreduce", ([tensor], opts), reason)
         with torch.no_grad():
             part = through_gloo.sparse(tensor)
