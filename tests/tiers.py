@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TIERS = "gate", "later", "judge"
 SELECTED = {"test": ("gate",), "all": ("gate", "later"), "judges": ("judge",)}  # --tier -> tiers
-LIMITS = {"fast": 120, "build": 900, "root": 900, "hardware": 900}  # mark -> seconds that only a hang takes
+LIMITS = {"fast": 300, "build": 900, "root": 900, "hardware": 900}  # mark -> seconds that only a hang takes
 GRACE = 60.0  # seconds more for a hang in native code, which lets no handler of a signal run
 DURATIONS = Path(__file__).with_name("durations.json")  # file -> seconds of processor time, of the files that take longest
 
