@@ -16,7 +16,7 @@ from ina.p4.compiler.reference.places import Argument, Place
 from ina.p4.compiler.reference.signals import PacketFailed, ParserError
 from ina.p4.compiler.reference.tables import BoundAction, Entry, Table
 from ina.p4.compiler.reference.values import Value, leaves
-from ina.p4.compiler.types import RecordType, strip_new
+from ina.p4.compiler.types import RecordType, fixed_width, strip_new
 from ina.p4.tools import stf_file as stf
 from ina.p4.tools.explain import runs
 from ina.p4.tools.stf_target import InterpreterTarget
@@ -156,7 +156,8 @@ class Tracer(Observer):
         if (instance.decl.name, method) == ("register", "write"):
             index, value = args
             assert isinstance(state, RegisterArray) and isinstance(index, int) and not isinstance(value, Place)
-            if 0 <= index < len(state):
+            index &= (1 << (fixed_width(instance.type.args[1]) or 0)) - 1 if len(instance.type.args) > 1 else -1
+            if index < len(state):
                 self._writes.append((instance.name, (index, state.read(index), value)))
                 return
         if instance.decl.name == "RegisterAction" and method != "predicate":

@@ -130,3 +130,18 @@ def test_what_has_no_meaning_for_signed_values_is_refused(tmp_path, ingress, mes
     path.write_text(source(ingress, ingress_locals=table))
     with pytest.raises(CompileError, match=message):
         compile_program(path)
+
+
+def test_the_index_of_a_cell_is_its_bits(tmp_path):
+    path = tmp_path / "program.p4"
+    path.write_text("#define V1MODEL_VERSION 20200408\n" + source(
+        """int<8> i = (int<8>)hdr.data.d; r.write(i, hdr.data.e); r.read(hdr.data.e, i); c.count(i); bit<8> color;
+        m.execute_meter<bit<8>>(i, color); hdr.data.c = (bit<16>)color;""",
+        ingress_locals="""register<bit<8>, int<8>>(256) r; counter<int<8>>(256, CounterType.packets) c;
+        meter<int<8>>(256, MeterType.packets) m;""",
+    ))
+    switch = Shadowed(path, cflags=["-O1"])
+    switch.meters["I.m"].configure(0xFE, 0, 0, 0, 0)
+    for d, color in ((0xFF, 0), (0xFE, 2), (0x7F, 0)):
+        assert switch.process(data(c=9, d=d, e=7)) == [(1, data(c=color, d=d, e=7))]
+        assert switch.registers["I.r"].values[d] == 7 and switch.counters["I.c"].packets[d] == 1

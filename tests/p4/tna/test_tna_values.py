@@ -13,6 +13,9 @@ from shadow import Shadowed
 from tna_program import data
 
 from ina.p4.compiler.reference.interpreter import CloneSession
+from ina.p4.compiler.reference.objects import FilterArray
+from ina.p4.runtime import Update
+from ina.p4.runtime.tna_entities import FilterEntry, LpfConfig, WredConfig
 
 pytestmark = pytest.mark.build
 IN, OUT = 0, 1
@@ -30,6 +33,39 @@ def sent(program: Shadowed, frame: bytes) -> bytes:
     ((port, out),) = program.process(frame, IN)
     assert port == OUT
     return out
+
+
+# --- cells ----------------------------------------------------------------------------------------------------------------
+
+
+OBJECTS = """Register<bit<8>, int<8>>(256) r; Counter<bit<32>, int<8>>(256, CounterType_t.PACKETS) c;
+    Register<bit<8>, int<8>>(256) s; Meter<int<8>>(256, MeterType_t.PACKETS) m; Lpf<bit<32>, int<8>>(256) l;
+    RegisterAction<bit<8>, int<8>, bit<8>>(r) add = {
+        void apply(inout bit<8> v, out bit<8> x) { v = v + hdr.data.e; x = v; } };"""
+
+
+def test_the_index_of_a_cell_is_its_bits(tmp_path: Path) -> None:
+    program = switch(tmp_path, """int<8> i = (int<8>)hdr.data.d; hdr.data.e = add.execute(i); c.count(i);
+        if (hdr.data.c == 0) { s.write(i, 5); } else { hdr.data.a[7:0] = s.read(i); }
+        hdr.data.a[15:8] = m.execute(i); hdr.data.b = l.execute(hdr.data.b, i);""",
+        ingress_locals=OBJECTS)
+    program.meters["I.m"].configure(0xFE, 0, 0, 0, 0)
+    for d, color in ((0xFF, 0), (0xFE, 3), (0x7F, 0)):
+        for c, e, before in ((0, 3, 0), (1, 6, 5)):
+            assert sent(program, data(1 << 16, 9, c, d, 3)) == data(1 << 16 | color << 8 | before, 9, c, d, e)
+        assert program.counters["I.c"].packets[d] == 2
+
+
+def test_the_sample_of_a_filter_is_its_bits_and_its_result_has_its_type(tmp_path: Path) -> None:
+    program = switch(tmp_path, "hdr.data.c = (bit<16>)l.execute(hdr.data.d, 0); hdr.data.e = w.execute((int<8>)hdr.data.e, 0);",
+        ingress_locals="Lpf<bit<8>, bit<1>>(1) l; Wred<int<8>, bit<1>>(1, 1, 2) w;")
+    entries = FilterEntry("I.l", 0, LpfConfig(1, 1, rate=True)), FilterEntry("I.w", 0, WredConfig(0.0, 100, 200, 0.0))
+    program.switch.write([Update("MODIFY", entry) for entry in entries])
+    average, early = (o for o in program.machine.objects.values() if isinstance(o, FilterArray))
+    average.cells[0] = 2, 1.0, 1.0, 1.0, 0.0, 0.0
+    early.cells[0] = 1, 0.0, 0.0, 0.0, 100.0, 200.0
+    for d, c, e, dropped in ((200, 200, 0xFF, 1), (200, 400 & 255, 1, 2)):
+        assert sent(program, data(d=d, e=e)) == data(c=c, d=d, e=dropped)
 
 
 # --- hashes ---------------------------------------------------------------------------------------------------------------

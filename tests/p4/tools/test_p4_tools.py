@@ -388,6 +388,15 @@ def test_trace(program, tmp_path, capsys):
 
 
 @pytest.mark.build
+def test_trace_shows_a_signed_index_as_the_cell_that_it_names(tmp_path, capsys):
+    program = tmp_path / "program.p4"
+    program.write_text("#define V1MODEL_VERSION 20200408\n" + source(
+        "r.write((int<8>)hdr.data.d, hdr.data.e);", ingress_locals="register<bit<8>, int<8>>(256) r;"))
+    assert ina("trace", program, data(d=0xFF, e=5).hex()) == 0
+    assert "register I.r[255] = 5 (was 0)" in capsys.readouterr().out
+
+
+@pytest.mark.build
 def test_trace_and_stf_say_what_is_no_packet_no_port_and_not_there(program, tmp_path, capsys):
     for arguments, message in (
         (("trace", program, "zz"), "ina: zz: there is no such pcap file, and a frame is hexadecimal digits"),

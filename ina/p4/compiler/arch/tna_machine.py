@@ -107,7 +107,7 @@ class TnaMachine(Machine):
 
     def cell(self, instance: Instance, call: ast.Call, args: Arguments) -> int:
         """Returns the index of an object's cell: the argument, or of a direct object that of its entry."""
-        return self.direct_cell(instance, call) if instance.decl.name.startswith("Direct") else args.number("index")
+        return self.direct_cell(instance, call) if instance.decl.name.startswith("Direct") else args.index("index")
 
     def direct_cell(self, instance: Instance, call: ast.Call) -> int:
         """Returns the index of a direct object's cell: the entry's handle, -1 for a miss; 0 if no table names it."""

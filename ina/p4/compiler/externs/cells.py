@@ -8,8 +8,9 @@ from typing import ClassVar, Generic, TypeVar
 
 from ina.p4.compiler import ast, fold, ir, operations, types
 from ina.p4.compiler.arch import tna_operations
-from ina.p4.compiler.arch.tna_machine import TnaMachine
+from ina.p4.compiler.arch.tna_machine import MASK32, TnaMachine
 from ina.p4.compiler.arch.v1model_machine import V1Machine
+from ina.p4.compiler.check.const import wrap
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.extern import ExternObject, Objects
 from ina.p4.compiler.lower import value_trees
@@ -69,7 +70,7 @@ class CellObject(ExternObject, ABC, Generic[C]):
 
 
 def index32(low: Lowering, e: ast.Expr) -> ir.Expr:
-    """Returns the index of a cell, as an unsigned number."""
+    """Returns the index of a cell: its bits as an unsigned number, whatever its type."""
     index = low.scalar(e)
     if index.width > 64:
         raise unsupported(e, "an index of more than 64 bits")
@@ -141,7 +142,7 @@ class V1Counter(CounterObject):
 
     def interpret(self, machine: V1Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> None:
         if not is_direct(instance):
-            machine.state(instance, CounterArray).count(args.number(0), machine.packet.length)
+            machine.state(instance, CounterArray).count(args.index(0), machine.packet.length)
 
 
 class Counter(CounterObject):
@@ -154,7 +155,7 @@ class Counter(CounterObject):
 
     def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> None:
         if not is_direct(instance) or instance not in machine.program.attached:
-            machine.state(instance, CounterArray).count(args.number("index", 0), machine.octets(args))
+            machine.state(instance, CounterArray).count(args.index("index", 0), machine.octets(args))
         elif (entry := machine.entry(instance, call)) is not None:
             entry.packets, entry.octets = entry.packets + 1, entry.octets + machine.octets(args)
 
@@ -225,7 +226,7 @@ class V1Meter(MeterObject):
             args.place(0).set(packet.colors.get(instance, 0))
         else:
             meter = machine.state(instance, MeterArray)
-            args.place(1).set(meter.execute(args.number(0), packet.length, packet.now_ps))
+            args.place(1).set(meter.execute(args.index(0), packet.length, packet.now_ps))
 
 
 class Meter(MeterObject):
@@ -304,9 +305,10 @@ class Filter(CellObject[ir.Filter]):
         return FilterArray(instance.name, ANY_SIZE if is_direct(instance) else instance.args["size"])
 
     def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> int:
-        state, index, sample = machine.state(instance, FilterArray), machine.cell(instance, call, args), args.number("val")
+        state, index = machine.state(instance, FilterArray), machine.cell(instance, call, args)
+        sample = args.number("val") & MASK32
         if instance.decl.name.endswith("Lpf"):
-            return state.smoothed(index, sample, machine.phase.now_ps)
+            return wrap(state.smoothed(index, sample, machine.phase.now_ps), types.underlying(call.type))
         drop = state.drops(index, sample, machine.phase.now_ps, machine.random)
         value: int = instance.args["drop_value" if drop else "no_drop_value"]
         return value

@@ -85,9 +85,9 @@ class V1Register(ExternObject):
     def interpret(self, machine: V1Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> None:
         register = machine.state(instance, RegisterArray)
         if call.method == "read":
-            args.place(0).set(register.read(args.number(1)))
+            args.place(0).set(register.read(args.index(1)))
         else:
-            register.write(args.number(0), args.value(1))
+            register.write(args.index(0), args.value(1))
 
 
 def tna_cells(low: Lowering, instance: Instance, node: ast.Node, size: int | None = None) -> list[ir.Register]:
@@ -161,7 +161,7 @@ class Register(ExternObject):
     def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
         if instance.decl.name == "DirectRegister":
             return super().interpret(machine, instance, call, args, frame)
-        register, index = machine.state(instance, RegisterArray), args.number("index")
+        register, index = machine.state(instance, RegisterArray), args.index("index")
         value = register.read(index)
         if call.method == "write":
             register.write(index, args.value("value"))
@@ -253,7 +253,7 @@ class RegisterAction(ExternObject):
         owner = instance.args["reg"]
         register = machine.state(owner, RegisterArray)
         if call.method == "execute":
-            index = args.number("index")
+            index = args.index("index")
         else:
             index = machine.logs.get(owner, 0)
             machine.logs[owner] = (index + 1) % len(register)

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.check.const import wrap
-from ina.p4.compiler.reference.values import Items, Record, Storage, Value, default_value, number, store_part
+from ina.p4.compiler.reference.values import Items, Record, Storage, Value, default_value, number, store_part, to_bits
 from ina.p4.compiler.types import Type
 
 K = TypeVar("K")
@@ -142,6 +142,14 @@ class Arguments:
         value = self.value(key)
         assert isinstance(value, int)
         return value
+
+    def index(self, key: Key, default: int | None = None) -> int:
+        """Returns the index of a cell: a number's bits as an unsigned one, as a Tofino takes them; `default` if it is omitted."""
+        if default is not None and key not in self:
+            return default
+        position, value = self._by_key[key]
+        assert not isinstance(value, Place)
+        return to_bits(value, self.call.params[position].type)[1]
 
     def text(self, key: Key) -> str:
         """Returns a string, or the name of an enum's member."""
