@@ -395,3 +395,34 @@ def test_a_clone_is_parsed_before_it_gets_what_its_list_keeps(tmp_path):
     switch.clone_sessions[1] = CloneSession(3, None)
     frame = data(a=1)
     assert sorted(switch.process(frame + b"\xaa\xbb", 0)) == [(1, frame + b"\xbb"), (3, frame + b"\xbb")]
+
+
+MAXIMA = {
+    "hdr.data.c": lambda c: c,
+    "(int<16>)hdr.data.c": lambda c: c - (c >> 15 << 16) & (1 << 64) - 1,  # in 64 bits, as BMv2 converts it
+    "(bit<80>)hdr.data.c << 64": lambda c: c << 64,
+    "16w16": lambda c: 16,
+}
+
+
+@pytest.mark.parametrize("width", ["bit<16>", "int<7>", "bit<80>"])
+@pytest.mark.parametrize(("base", "first", "second"), [
+    ("(int<8>)hdr.data.e", -1, 0x7F), ("(bit<80>)hdr.data.e << 64", 0xFF << 64, 0x7F << 64),
+    ("hdr.data.a ++ hdr.data.b", (1 << 64) - 1, (1 << 64) - 1), ("-8s3", -3, -3),
+])
+def test_a_hash_is_base_and_hash_mod_max_as_whole_numbers(tmp_path, width, base, first, second):
+    bits = int(width.strip("bint<>"))
+    switch = shadowed(
+        tmp_path,
+        f"{width} x; hdr.r.setValid();" + " ".join(
+            f"hash(x, HashAlgorithm.identity, {base}, {{ 16w300 }}, {limit}); hdr.r.f{i} = (bit<80>)(bit<{bits}>)x;"
+            for i, limit in enumerate(MAXIMA)
+        ),
+        types=f"header r_t {{ {' '.join(f'bit<80> f{i};' for i in range(len(MAXIMA)))} }}", headers="r_t r;",
+    )
+    for e, start in ((0xFF, first), (0x7F, second)):
+        for c in (7, 0, 0xFFFF):
+            ((_, frame),) = switch.process(data(0xFFFFFFFF, 0xFFFFFFFF, c, e=e))
+            got = [int.from_bytes(frame[at : at + 10], "big") for at in range(12, len(frame), 10)]
+            sizes = [size(c) for size in MAXIMA.values()]
+            assert got == [start + (300 % size if size else 0) & (1 << bits) - 1 for size in sizes], (c, e)

@@ -19,7 +19,7 @@ from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Choice, Header, SliceOf, Value, Varbit
 from ina.p4.compiler.operations import Crc
 from ina.p4.compiler.reference.expressions import evaluate_as
-from ina.p4.compiler.reference.hashes import ALGORITHMS, MASK64, csum16, sum_of_words, to_bytes
+from ina.p4.compiler.reference.hashes import ALGORITHMS, csum16, sum_of_words, to_bytes
 from ina.p4.compiler.reference.machine import Frame, Machine
 from ina.p4.compiler.reference.places import Arguments
 from ina.p4.compiler.reference.signals import InterpreterError
@@ -94,7 +94,10 @@ def _hash_parts(
 
 
 class Hash(ExternFunction):
-    """base + hash mod max, or only base if max is 0."""
+    """base + hash mod max, or only base if max is 0: whole numbers of any size, of which the result has as many bits as fit, so
+    that it is in base .. base + max - 1 (p4c's v1model.p4, and its bmv2 target of p4testgen). v1model.p4 has only bit<W> for base
+    and max. Signed ones are what they are to BMv2, which converts both to 64 unsigned bits (simple_switch's primitives.cpp):
+    a negative base counts down, a negative max is above every hash."""
 
     names = ("hash",)
 
@@ -103,20 +106,21 @@ class Hash(ExternFunction):
         width, signed = shape_of(call.params[0].type, call)
         computed = hashed(low, algorithm_of(call.given(1)), call.given(3))
         base, limit = low.scalar(call.given(2)), low.scalar(call.given(4))
-        wide = max(64, base.width, limit.width)
-        base, limit, value = (fold.cast(fold.cast(v, v.width), wide) for v in (base, limit, computed))
+        wide = max(64, limit.width)
+        base, limit, value = fold.cast(base, width), fold.cast(limit, wide), fold.cast(computed, wide)
         if isinstance(limit, ir.Const) and limit.value == 0:
             result: ir.Expr = base
         else:
-            result = ir.Op("add", (base, ir.Op("mod", (value, limit), wide)), wide)
+            result = ir.Op("add", (base, fold.cast(ir.Op("mod", (value, limit), wide), width)), width)
             if not isinstance(limit, ir.Const):
                 result = fold.cond(fold.eq(limit, fold.const(0, wide)), base, result)
         low.assign(target, fold.cast(result, width, signed), call)
 
     def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> None:
-        base, limit = args.number(2), args.number(4)
+        wide = max(64, fixed_width(call.params[4].type) or 0)
+        limit = args.number(4) & (1 << wide) - 1
         computed = digest(machine, args.text(1), args, 3)
-        args.place(0).set(wrap(computed % max(limit, 1) + base & MASK64, types.underlying(call.params[0].type)))
+        args.place(0).set(wrap(args.number(2) + computed % max(limit, 1), types.underlying(call.params[0].type)))
 
 
 class UpdateChecksum(ExternFunction):
