@@ -205,7 +205,7 @@ MANAGED = (
         "STF commands",
         "sources",
         "stf",
-        ("ina.p4.tools.stf_file", "ina.p4.tools.stf_numbers", "ina.p4.tools.stf_target"),
+        ("ina.p4.tools.stf_checks", "ina.p4.tools.stf_file", "ina.p4.tools.stf_numbers", "ina.p4.tools.stf_target"),
     ),
     Managed("topology", "networks in TOML", "files", "topology", ("ina.topology", "ina.base.documents"), longest=1000),
     Managed("deployment", "what is deployed to a Tofino", "files", "deployment", (*CONFIG, "ina.worlds.deployed"), longest=1500),

@@ -6,8 +6,8 @@ located error of the compiler), or cannot be run (the file asks for what the tar
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ from ina.p4.compiler.reference.interpreter import Interpreter, InterpreterError
 from ina.p4.compiler.reference.tables import TableError
 from ina.p4.runtime.entity_error import EntityError
 from ina.p4.tools import stf_file as stf
-from ina.p4.tools.stf_numbers import StfError
+from ina.p4.tools.stf_numbers import StfError, number
 from ina.p4.tools.stf_target import PORTS, CompiledTarget, InterpreterTarget
 
 DROP_PORT = lib.INA_DROP_PORT
@@ -86,8 +86,12 @@ def run(program: Path, test: Path, target: str, options: Options) -> Outcome:
 
 def ports(text: str) -> set[int]:
     """Returns the ports of every switch, and those that a test names beyond them."""
-    names = {c.text.partition(" ")[0] for c in stf.parse(text) if c.name in ("packet", "expect", "no_packet")}
-    return set(range(PORTS)) | {int(port) for port in names if re.fullmatch("[0-9]{1,9}", port) and int(port) < DROP_PORT}
+    numbers = set(range(PORTS))
+    for command in stf.parse(text):
+        if command.name in ("packet", "expect", "no_packet"):
+            with contextlib.suppress(StfError):
+                numbers.add(number(command.text.partition(" ")[0]))
+    return {port for port in numbers if 0 <= port < DROP_PORT}
 
 
 def report(tests: Sequence[tuple[Path, Path]], targets: Sequence[str], options: Options) -> int:

@@ -39,15 +39,18 @@ sequence (4 bytes) too.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from string import hexdigits
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.tables import TableError
-from ina.p4.tools.stf_numbers import Json, Register, StfError, cell, number, words_of
+from ina.p4.runtime.entity_error import EntityError
+from ina.p4.tools.stf_checks import Checks
+from ina.p4.tools.stf_numbers import Json, Register, StfError, number, words_of
 
 FCS = 4  # bytes of the frame check sequence, which frames here lack
 COMPARE: dict[str, Callable[[int, int], bool]] = {
@@ -171,6 +174,7 @@ class _Runner(Generic[H]):
         self.target = target
         self.file = file
         self.result = Result()
+        self.checks = Checks(target.p4info)
         self.tables = {t["preamble"]["name"]: t for t in target.p4info.get("tables", [])}
         self.actions = {a["preamble"]["id"]: a for a in target.p4info.get("actions", [])}
         self.expected: dict[int, list[str] | None] = {}
@@ -193,6 +197,8 @@ class _Runner(Generic[H]):
                 raise StfError(f"{place}: {e}") from None
             except (TableError, InterpreterError) as e:
                 raise StfError(f"{place}: {e}") from None
+            except EntityError as e:
+                raise StfError(f"{place}: {str(e).removeprefix('update 0: ')}") from None
             except (ValueError, IndexError, OverflowError) as e:  # too few words, or one that is no number, or is too large
                 raise StfError(f"{place}: cannot do '{command.name} {command.text}': {e}") from None
         self._compare()
@@ -244,8 +250,9 @@ class _Runner(Generic[H]):
             for pattern, frame in zip(patterns, frames, strict=False):
                 if not matches(pattern, frame):
                     self._fail(f"port {port}: expected {pattern}, got {frame.hex().upper()}")
-        digests = self.target.digests() if self.digests else None
-        if digests is not None and digests != self.digests:
+        messages = self.target.digests() if self.digests else None
+        digests = [self._digest(name, values) for name, values in messages or []]
+        if messages is not None and digests != self.digests:
             self._fail(f"expected the digests {self.digests}, got {digests}")
 
     def _fail(self, message: str) -> None:
@@ -261,22 +268,26 @@ class _Runner(Generic[H]):
         table_name = table["preamble"]["name"]
         if ("implementationId" in table) and name in ("member", "group"):
             reference = {name: self._numbered(name, args.strip())}
-            entry = self.target.point(table_name, self._match(table, words), priority=priority, **reference)
+            entry = self.target.point(table_name, self._match(table, words, priority), priority=priority, **reference)
         else:
             action, values = self._action(table["actionRefs"], name, args)
-            entry = self.target.insert(table_name, self._match(table, words), action, values, priority)
+            self.checks.action(table_name, action, values)
+            entry = self.target.insert(table_name, self._match(table, words, priority), action, values, priority)
         if handle:
             self.handles[handle] = (table_name, entry)
 
     def _do_setdefault(self, text: str) -> None:
         head, name, args, _ = split_action(text)
         table = self.tables[by_suffix(head.strip(), self.tables, "table")]
-        self.target.set_default(table["preamble"]["name"], *self._action(table["actionRefs"], name, args))
+        table_name, (action, values) = table["preamble"]["name"], self._action(table["actionRefs"], name, args)
+        self.checks.action(table_name, action, values, default=True)
+        self.target.set_default(table_name, action, values)
 
     def _do_remove(self, text: str) -> None:
         if text.lower() != "all":
             raise StfError(f"'remove {text}': only 'remove all' is known")
         self.target.clear_tables()
+        self.checks.entries.clear()
 
     def _action(self, refs: list[Json], name: str, args: str) -> tuple[str, dict[str, int]]:
         actions = {self.actions[r["id"]]["preamble"]["name"]: self.actions[r["id"]] for r in refs}
@@ -290,7 +301,8 @@ class _Runner(Generic[H]):
             values[key.strip()] = number(value.strip())
         return full, values
 
-    def _match(self, table: Json, words: list[str]) -> dict[str, MatchValue]:
+    def _match(self, table: Json, words: list[str], priority: int) -> dict[str, MatchValue]:
+        """Parses the match of a new entry, and checks it."""
         keys = {f["name"]: f for f in table.get("matchFields", [])}
         match: dict[str, MatchValue] = {}
         for word in words:
@@ -300,6 +312,7 @@ class _Runner(Generic[H]):
         for name, key in keys.items():
             if name not in match and key.get("matchType") == "EXACT":
                 match[name] = 0
+        self.checks.entry(table["preamble"]["name"], match, priority)
         return match
 
     # --- action profiles, value sets, digests -----------------------------------------------------------------------
@@ -309,6 +322,7 @@ class _Runner(Generic[H]):
         profile = self._object("actionProfiles", "action profile", head.strip())
         tables = [t for t in self.tables.values() if t["preamble"]["id"] in profile["tableIds"]]
         action, values = self._action([r for t in tables for r in t["actionRefs"]], name, args)
+        self.checks.member(profile["preamble"]["name"], action, values)
         self.numbers["member", handle] = self.target.add_member(profile["preamble"]["name"], action, values)
 
     def _do_group(self, text: str) -> None:
@@ -334,11 +348,22 @@ class _Runner(Generic[H]):
 
     def _do_value_set(self, text: str) -> None:
         name, *values = text.split()
-        self.target.fill_value_set(self._name("valueSets", "value set", name), [number(v) for v in values])
+        name, members = self._name("valueSets", "value set", name), [number(v) for v in values]
+        self.checks.value_set(name, members)
+        self.target.fill_value_set(name, members)
 
     def _do_expect_digest(self, text: str) -> None:
-        name, *values = text.split()
-        self.digests.append((name, tuple(number(v) for v in values)))
+        name, *words = text.split()
+        values, parts = [number(word) for word in words], self.checks.digest(name)
+        if parts and len(values) != len(parts):
+            raise StfError(f"digest {name} has {len(parts)} values, not {len(values)}")
+        bits = [part.bits(v) for part, v in zip(parts, values, strict=True)] if parts else values
+        self.digests.append(self._digest(name, bits))
+
+    def _digest(self, name: str, values: Sequence[int]) -> tuple[str, tuple[int, ...]]:
+        """Returns a digest with the numbers that its bits are."""
+        parts = self.checks.digest(name)
+        return name, tuple(part.value(v) for part, v in zip(parts, values, strict=True)) if parts else tuple(values)
 
     # --- replication, counters, registers -------------------------------------------------------------------------
 
@@ -384,7 +409,7 @@ class _Runner(Generic[H]):
                 *self.handles.get(index) or self.handles[index.lstrip("$")]
             )
         else:
-            packets, octets = self.target.read_counter(self._name("counters", "counter", name), number(index))
+            packets, octets = self.target.read_counter(*self._cell("counters", "counter", name, index))
         value = octets + FCS * packets if unit == "bytes" else packets
         if operator and not compare(value, int(expected)):
             self._fail(f"counter {name}({index}): expected {unit} {operator} {expected}, got {value}")
@@ -437,7 +462,7 @@ class _Runner(Generic[H]):
 
     def _do_meter_set_rates(self, text: str) -> None:
         name, index, *rates = text.split()
-        self.target.configure_meter(self._name("meters", "meter", name), cell(index), [meter_rate(r) for r in rates])
+        self.target.configure_meter(*self._cell("meters", "meter", name, index), [meter_rate(r) for r in rates])
 
     def _do_meter_array_set_rates(self, text: str) -> None:
         name, *rates = text.split()
@@ -456,8 +481,13 @@ class _Runner(Generic[H]):
 
     def _do_counter_read(self, text: str) -> None:
         name, index = text.split()
-        value = self.target.read_counter(self._name("counters", "counter", name), cell(index))
+        value = self.target.read_counter(*self._cell("counters", "counter", name, index))
         self.result.log.append(f"{name}[{index}] = {value}")
+
+    def _cell(self, section: str, kind: str, name: str, index: str) -> tuple[str, int]:
+        """Returns the full name of a counter or meter, and the index of a cell."""
+        full = self._name(section, kind, name)
+        return full, self.checks.cell(section, kind, full, index)
 
 
 def matches(pattern: str, frame: bytes) -> bool:
@@ -518,7 +548,10 @@ def comparison(operator: str) -> Callable[[int, int], bool]:
 def meter_rate(text: str) -> tuple[float, int]:
     """Parses RATE:BURST, with the rate per microsecond (as in BMv2's command line), to (rate per second, burst)."""
     rate, _, burst = text.partition(":")
-    return float(rate) * 1e6, number(burst)
+    value, size = float(rate) * 1e6, number(burst)
+    if not 0 <= value < math.inf or size < 0:
+        raise StfError(f"{text}: rates and bursts are finite and not negative")
+    return value, size
 
 
 def match_value(kind: str, text: str) -> MatchValue:

@@ -104,7 +104,21 @@ def words_of(spec: Json, types: Json) -> list[Word]:
             original = types["newTypes"][inner["name"]].get("originalType")
             return words_of(original, types) if original else []
         case "struct" | "tuple":
-            members = inner["members"] if kind == "tuple" else types["structs"][inner["name"]]["members"]
-            words = [words_of(member.get("typeSpec", member), types) for member in members]
+            words = [words_of(member, types) for member in _members(kind, inner, types)]
             return [word for (word,) in words] if all(len(word) == 1 for word in words) else []
     return []
+
+
+def leaves_of(spec: Json, types: Json) -> list[Word]:
+    """Returns the numbers of a value as `words_of` does, those in structs in it, too."""
+    (kind, inner), *_ = spec.items()
+    if kind not in ("struct", "tuple"):
+        return words_of(spec, types)
+    parts = [leaves_of(member, types) for member in _members(kind, inner, types)]
+    return [word for part in parts for word in part] if all(parts) else []
+
+
+def _members(kind: str, inner: Json, types: Json) -> list[Json]:
+    """Returns the types of the members of a struct or tuple."""
+    members = inner["members"] if kind == "tuple" else types["structs"][inner["name"]]["members"]
+    return [member.get("typeSpec", member) for member in members]

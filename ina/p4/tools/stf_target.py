@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ina.base.native import lib
+from ina.p4.compiler.arch.tna_machine import TnaMachine
 from ina.p4.compiler.build import CompiledProgram
 from ina.p4.compiler.reference.interpreter import CloneSession, Interpreter
 from ina.p4.compiler.reference.values import leaves, number, to_bits, unpack_leaf
+from ina.p4.compiler.types import fixed_width
 from ina.p4.runtime import (
     CloneSessionEntry,
     DirectCounterEntry,
@@ -23,12 +26,28 @@ from ina.p4.runtime import (
     Update,
     ValueSetEntry,
 )
+from ina.p4.runtime.replication import Groups, TrafficManager
 from ina.p4.tools.stf_file import FCS, MatchValue
 from ina.p4.tools.stf_numbers import Json, StfError
 
 PORTS = 32
+PIPES = 2  # of a TNA switch, unless it has more pipelines
+MAX_FRAME = 9216  # bytes
 PERIOD = 1_000_000_000  # ps from one packet to the next
 NEEDS_PRIORITY = {"TERNARY", "RANGE", "OPTIONAL"}
+
+
+def check_packet(port: int, frame: bytes, pipes: int) -> None:
+    """Raises StfError for a packet that a switch with so many pipes (0: a v1model switch) cannot get."""
+    ports = port_count(pipes)
+    if not 0 <= port < ports:
+        raise StfError(f"port {port}: expected 0 to {ports - 1}")
+    if len(frame) > MAX_FRAME:
+        raise StfError(f"a packet of {len(frame)} bytes: expected up to {MAX_FRAME}")
+
+
+def port_count(pipes: int) -> int:
+    return min(pipes * lib.INA_TNA_PIPE_PORTS or lib.INA_DROP_PORT, lib.INA_DROP_PORT)
 
 
 class CompiledTarget:
@@ -36,9 +55,10 @@ class CompiledTarget:
 
     def __init__(self, compiled: CompiledProgram, ports: Iterable[int] = range(PORTS)) -> None:
         self.p4info: Json = compiled.p4info
-        self.switch = Switch(compiled.so_path)
+        self.switch = Switch(compiled.so_path, max_frame=MAX_FRAME)
         for port in ports:
-            self.switch.add_port(port)
+            if port < port_count(self.switch.pipes):
+                self.switch.add_port(port)
         self.now = 0
         self.entries: list[TableEntry] = []
         self.groups: dict[int, list[tuple[int, int]]] = {}
@@ -68,6 +88,7 @@ class CompiledTarget:
         self.entries.clear()
 
     def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        check_packet(port, frame, self.switch.pipes)
         self.now += PERIOD
         return self.switch.step(frame, port, self.now)
 
@@ -139,6 +160,10 @@ class InterpreterTarget:
 
     def __init__(self, interpreter: Interpreter, p4info: Json) -> None:
         self.interpreter, self.p4info = interpreter, p4info
+        machine = interpreter.machine
+        self.pipes = max(PIPES, len(machine.pipelines)) if isinstance(machine, TnaMachine) else 0  # as many as a compiled switch
+        self._engine = TrafficManager(self.pipes) if self.pipes else Groups()  # refuses what a compiled switch refuses
+        self._replicated: set[tuple[type, int]] = set()
         self.now = 0
 
     def insert(self, table: str, match: dict[str, MatchValue], action: str, args: dict[str, int], priority: int) -> int:
@@ -152,14 +177,25 @@ class InterpreterTarget:
             table.clear()
 
     def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        check_packet(port, frame, self.pipes)
         self.now += PERIOD
         return self.interpreter.process(frame, port, self.now)
 
     def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
+        replicas = [(port, 0)] if port is not None else self.interpreter.multicast_groups[group or 0]
+        entry = CloneSessionEntry(session, tuple(Replica(p, rid) for p, rid in replicas))
+        self._replicate(entry, session)
         self.interpreter.clone_sessions[session] = CloneSession(port, group)
 
     def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None:
+        entry = MulticastGroupEntry(group, tuple(Replica(p, rid) for p, rid in replicas))
+        self._replicate(entry, group)
         self.interpreter.multicast_groups[group] = list(replicas)
+
+    def _replicate(self, entry: CloneSessionEntry | MulticastGroupEntry, number: int) -> None:
+        """Checks a session or group as a compiled switch does. Raises EntityError."""
+        self._engine.apply("MODIFY" if (type(entry), number) in self._replicated else "INSERT", entry, [])
+        self._replicated.add((type(entry), number))
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         counter = self.interpreter.counters[name]
@@ -171,7 +207,7 @@ class InterpreterTarget:
 
     @property
     def _fcs(self) -> int:
-        return FCS if self.interpreter.machine.name == "TNA" else 0
+        return FCS if self.pipes else 0
 
     def read_register(self, name: str, index: int, half: int | None = None) -> int:
         cells = self.interpreter.registers[name]
@@ -203,8 +239,13 @@ class InterpreterTarget:
         return self.interpreter.tables[table].insert(match, priority=priority, member=member, group=group)
 
     def fill_value_set(self, name: str, members: list[int]) -> None:
-        for member in members:
-            self.interpreter.value_sets[name].insert(member)
+        value_set = self.interpreter.value_sets[name]
+        value_set.members.clear()
+        (kind,), (t,) = value_set.kinds, value_set.types
+        width = fixed_width(t) or 0
+        for value in members:
+            seconds = {"range": value, "lpm": width, "ternary": (1 << width) - 1}
+            value_set.insert((value, seconds[kind]) if kind in seconds else value)
 
     def digests(self) -> list[tuple[str, tuple[int, ...]]]:
         return [(d.name, tuple(map(number, d.values))) for d in self.interpreter.digests]

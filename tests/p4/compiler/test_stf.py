@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+from collections.abc import Iterator
 
 import pytest
 from v1_program import check, source
@@ -174,6 +175,19 @@ def test_what_must_fail(checked, text: str, failure: str):
         ("check_register r(1) lo", r"cannot read 'check_register r\(1\) lo'"),
         ("check_register r(1) =< 1", "line 1: '=<' is no comparison; there are: ==,"),
         ("check_register q(1) = 1", "register 'q' is unknown"),
+        ("check_counter c(16) packets == 0", "counter I.c has the cells 0 to 15, not 16"),
+        ("add u data.a:0x0a0b0c0d/16 set(v:1)", "line 1: table I.u: field hdr.data.a: value 0xa0b0c0d has bits outside its mask"),
+        ("add t 1 data.a:0x0a&&&0xf0 out_to(port:1)", "line 1: table I.t: field hdr.data.a: value 0xa has bits outside"),
+        ("add t 1 more$1.d:-1 data.a:0x** out_to(port:1)", r"field more\[1\].d: -1 does not fit 8 bits: expected 0..255"),
+        ("add u data.a:1/32 set(v:-1)", r"table I.u: action I.set\(v\): -1 does not fit 8 bits"),
+        ("add u data.a:1/32 set()", "table I.u: action I.set: parameter 'v' is missing"),
+        ("setdefault u set(v:256)", r"table I.u: action I.set\(v\): 256 does not fit 8 bits"),
+        ("add u data.a:0/0 NoAction\nadd u data.a:0/0 set(v:1)", "line 2: table I.u: there is already an entry with this match$"),
+        ("mirroring_add 0 1", "clone session 0: expected 1..65535"),
+        ("mirroring_add 1 512", "clone session 1: port: 512 does not fit 9 bits"),
+        ("mc_mgrp_create 65536", "multicast group 65536: expected 1..65535"),
+        ("packet 511 00", "port 511: expected 0 to 510"),
+        ("packet 1 " + 9217 * "00", "a packet of 9217 bytes: expected up to 9216"),
         ("check_register r(1) = x", "'x' is no number"),
         ("check_register r(1) lo[1:2] = 0", r"\[1:2\] has no bits"),
         ("add u data.a:1 fly", "action 'fly' is unknown"),
@@ -185,15 +199,20 @@ def test_files_that_cannot_be_run(target, text: str, message: str):
 
 
 RICH = source(
-    "t.apply(); u.apply(); g.apply(); c.read(cell, 1); hdr.data.b = cell.a; m.execute_meter((bit<32>)hdr.data.d, hdr.data.e);"
-    "if (hdr.data.d == 1) { digest<pair_t>(1, {hdr.data.a, {1, 2}}); } if (hdr.data.d == 9) { clone(CloneType.I2E, 4); }",
+    "t.apply(); u.apply(); g.apply(); v.apply(); k.count(0); c.read(cell, 1); hdr.data.b = cell.a;"
+    "m.execute_meter((bit<32>)hdr.data.d, hdr.data.e);"
+    "if (hdr.data.d == 1) { digest<pair_t>(1, {hdr.data.a, {1, (int<8>)(hdr.data.e - 4)}}); }"
+    "if (hdr.data.d == 9) { clone(CloneType.I2E, 4); }",
     headers="data_t[2] more;",
-    types="struct in_t { bit<8> x; bit<8> y; } struct pair_t { bit<32> a; in_t b; } struct cell_t { bit<32> a; bool b; }",
+    types="struct in_t { bit<8> x; int<8> y; } struct pair_t { bit<32> a; in_t b; } struct cell_t { bit<32> a; bool b; }",
     ingress_locals="""
     register<cell_t>(4) c; register<bit<32>>(2) r; meter(4, MeterType.bytes) m; direct_meter<bit<8>>(MeterType.packets) dm;
-    direct_counter(CounterType.bytes) dc; cell_t cell; action_selector(HashAlgorithm.crc16, 8, 8) s;
+    direct_counter(CounterType.bytes) dc; counter(4, CounterType.packets) k; register<int<8>>(2) n; cell_t cell;
+    action_selector(HashAlgorithm.crc16, 8, 8) s;
     action coloured(bit<8> v) { dm.read(hdr.data.e); } action set(bit<8> v) { hdr.data.e = v; }
     table t { key = { hdr.data.a: exact; } actions = { coloured; NoAction; } meters = dm; counters = dc; }
+    action signed(int<8> v) { hdr.data.e = v < 0 ? 8w7 : 8w9; }
+    table v { key = { (int<8>)hdr.data.d: exact @name("d"); hdr.data.b: lpm; } actions = { signed; NoAction; } size = 3; }
     table u { key = { hdr.data.a: range; hdr.data.b: optional; } actions = { set; NoAction; } }
     table g { key = { hdr.data.a: exact; hdr.data.b: selector; } actions = { set; NoAction; } implementation = s; }""",
 )
@@ -210,16 +229,21 @@ setdefault u set(v:9)
 register_write r 0 7
 register_read r 0
 register_reset r
-counter_read dc 0
+counter_read k 0
+check_counter k(1) packets == 0
+add v d:0xff data.b:0x10000000/4 signed(v:0xfe) = V
+add v d:1 data.b:0/0 signed(v:0xfd)
+register_write n 1 -2
+check_register n(1) == 0xfe
 check_counter dc(T) packets >= 0
 mc_mgrp_create 7
 mc_node_create 1 5 6
 mc_node_associate 7 0
 mirroring_add 4 8
 mirroring_add_mc 4 7
-expect_digest pair_t 1 1 2
+expect_digest pair_t 1 1 -2
 packet 0 00000001 00000000 0000 01 00 ff00
-expect 1 00000001 0******* $
+expect 1 00000001 0******* 0000 01 02 ff00 $
 no_packet 2
 remove all
 """
@@ -285,6 +309,59 @@ def test_every_error_names_file_and_line(kind, tmp_path):
             else:
                 assert text not in bad
     assert refused > 100
+
+
+NUMBERS = ("-1", "0", "0xfe", "-129", "65536", "0x200", "1" + 30 * "0", "nan", "0x1/1", "5..1", "1&&&2")
+
+
+def replaced(text: str) -> Iterator[str]:
+    """Yields files with one number of the text replaced."""
+    for number in re.finditer(r"(?<![\w*])-?(0x)?[0-9a-f*.]+(?![\w*])", text):
+        for other in NUMBERS:
+            yield text[: number.start()] + other + text[number.end() :]
+
+
+@pytest.mark.build
+def test_both_switches_take_and_refuse_the_same(tmp_path):
+    """Digests, registers, cells, keys, arguments, groups, sessions and ports: with the same result, or the same error."""
+    checked = check(tmp_path, RICH)
+    (tmp_path / "program.p4").write_text(RICH)
+    compiled = compile_program(tmp_path / "program.p4")
+
+    def result(target, text: str) -> stf.Result | str:
+        try:
+            return stf.run(text, target, "a.stf")
+        except stf.StfError as error:
+            return str(error)
+
+    more = "add v d:2 data.b:0/0 signed(v:1)\nadd v d:3 data.b:0/0 signed(v:1)"
+    files = [RICH_FILE, f"{more}\n{RICH_FILE}", f"{more}\n{more}", *replaced(RICH_FILE)]
+    for text in [*files, *(mutated(RICH_FILE, seed) for seed in range(60))]:
+        expected = result(InterpreterTarget(Interpreter(checked), p4info.build(checked)), text)
+        target = CompiledTarget(compiled, ports_of(text))
+        with target.switch:
+            assert result(target, text) == expected, text
+        assert text != RICH_FILE or isinstance(expected, stf.Result) and expected.passed
+
+
+@pytest.mark.parametrize("kind", ["interpreter", "compiled"])
+@pytest.mark.build
+def test_a_value_set_is_replaced_and_takes_what_fits(tmp_path, kind):
+    program, test = tmp_path / "program.p4", tmp_path / "a.stf"
+    program.write_text(source(
+        parser_locals="value_set<bit<8>>(2) v;",
+        parser="""state start { p.extract(hdr.data); transition select(hdr.data.d) { v: member; default: accept; } }
+            state member { hdr.data.e = 1; transition accept; }""",
+    ))
+    for text, outcome in (
+        ("value_set v 1 2\nvalue_set v 3" + "".join(f"\npacket 0 00000000 00000000 0000 {d:02x} 00"
+                                                   f"\nexpect 1 00000000 00000000 0000 {d:02x} {d == 3:02x}" for d in (1, 2, 3)),
+         ("pass", "")),
+        ("value_set v 1 2 3", ("no run", f"{test}:1: value set P.v: 3 members, it has room for 2")),
+        ("value_set v 256", ("no run", f"{test}:1: value set P.v: 256 does not fit 8 bits: expected 0..255")),
+    ):
+        test.write_text(text)
+        assert run_test(program, test, kind, Options({}, [])) == outcome
 
 
 @pytest.mark.fast

@@ -134,6 +134,16 @@ def test_stf_reads_the_state_of_a_pipe(tmp_path: Path, target: str) -> None:
         table t { key = { hdr.data.e: exact; } actions = { hit; NoAction; } counters = d; }""", ingress="t.apply();"))
     test.write_text(STF)
     assert stf.run(path, test, target, stf.Options({}, [])) == ("pass", "")
+    test.write_text("packet 255 00\nexpect 256")
+    assert stf.run(path, test, target, stf.Options({}, [])) == ("FAIL", "port 256: expected some packet, got none")
+    for text, message in (
+        ("packet 256 00", "1: port 256: expected 0 to 255"),
+        ("mc_mgrp_create 1\nmc_node_create 0 300\nmc_node_associate 1 0",
+         "3: multicast group 1: port 300 is none of this switch's 2 pipes"),
+        ("mirroring_add 1024 1", "1: clone session 1024: expected 1..1023"),
+    ):
+        test.write_text(text)
+        assert stf.run(path, test, target, stf.Options({}, [])) == ("no run", f"{test}:{message}")
 
 
 @pytest.fixture(scope="module")
