@@ -187,6 +187,7 @@ class Expansion:
                         continue
                 elif not raw and (built_in := macros.built_in.get(token.text)) is not None:
                     token = built_in(token)
+                    seam = self._seam = True
             if seam and not token.text:
                 self._seam = True
             elif seam and not token.before:

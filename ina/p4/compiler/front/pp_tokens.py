@@ -43,7 +43,7 @@ class Token(NamedTuple):
         """Returns whether the texts of `previous` and this, side by side, would be read as other tokens."""
         first, last = self.text[0], previous.text[-1]
         if previous.kind == "number":
-            return first.isalnum() or first in "_.+-"
+            return first.isalnum() or first in "_.+-'"
         if _is_word(last):
             return _is_word(first)
         return last in _OPERATORS and first in _OPERATORS or (last == "." and first.isdigit())
