@@ -13,6 +13,7 @@ from typing import Any
 
 from ina.base.bounds import SECONDS, real, whole
 from ina.base.error_text import line
+from ina.base.plurals import counted
 from ina.p4.rpc import connections as rpc
 
 EPILOG = """
@@ -112,10 +113,10 @@ def _show(args: argparse.Namespace, switches: dict[str, Any], plan: dict[str, li
         print(json.dumps(plans[0] if len(plans) == 1 else {"switches": plans}, indent=2, default=str))
         return
     language = next(iter(switches.values())).name
-    print(f"{args.experiment} on {_where(switches)} over {language}: {sum(counts.values())} writes")
+    print(f"{args.experiment} on {_where(switches)} over {language}: {counted(sum(counts.values()), 'write')}")
     for name, steps in plan.items():
         if len(plan) > 1:
-            print(f"\n{name}, {switches[name].address}: {counts[name]} writes")
+            print(f"\n{name}, {switches[name].address}: {counted(counts[name], 'write')}")
         for step in steps:
             there = f" ({step.there} there already)" if step.there else ""
             print(f"{step.what}{there}", *(f"    {change}" for change in step.changes), sep="\n")

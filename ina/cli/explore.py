@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ina.base.bounds import whole
 from ina.base.error_text import line
+from ina.base.plurals import counted
 
 if TYPE_CHECKING:
     from ina.aggregation.entries import JobProgram
@@ -122,9 +123,13 @@ def main(args: argparse.Namespace) -> int:
     counts = {name: getattr(args, name) for name in ("losses", "duplicates", "timeouts")}
     budget = Budget(**{name: count or 0 for name, count in counts.items()})
     bounded = args.depth is not None or any(count is not None for count in counts.values())
-    faults = f"at most {budget.losses} losses, {budget.duplicates} duplicates, {budget.timeouts} time-outs" if bounded else \
-        "any number of faults"
-    print(f"{network.name}: {len(network.hosts)} workers, {len(network.switches)} switches; {faults}")
+    faults = "any number of faults"
+    if bounded:
+        each = (counted(budget.losses, "loss", "losses"), counted(budget.duplicates, "duplicate"),
+                counted(budget.timeouts, "time-out"))
+        faults = f"at most {', '.join(each)}"
+    switches = counted(len(network.switches), "switch", "switches")
+    print(f"{network.name}: {counted(len(network.hosts), 'worker')}, {switches}; {faults}")
     complete = True
     while walks:  # a walk that is done frees its states
         began = time.monotonic()
@@ -132,7 +137,7 @@ def main(args: argparse.Namespace) -> int:
         report = walk.explore(args.depth or sys.maxsize, budget, args.max_states) if bounded else \
             walk.saturate(args.max_states, finish=not args.forgetful)
         complete &= report.complete
-        extent = "all of them" if report.complete else f"not all of them, {report.depth} steps deep"
+        extent = "all of them" if report.complete else f"not all of them, {counted(report.depth, 'step')} deep"
         print(f"from packet {first}: {report.states} states ({extent}), {report.executed} steps of machines, "
               f"{time.monotonic() - began:.1f} s")
         print("  states of " + ", ".join(f"{name}: {count}" for name, count in report.local.items()))

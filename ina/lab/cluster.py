@@ -16,6 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ina.base.extras import extra
+from ina.base.plurals import counted
 from ina.base.settings import ConfigError
 from ina.lab import run
 from ina.lab.kind import Experiment
@@ -43,7 +44,7 @@ def run_points(
     try:
         nodes = [node for node in ray.nodes() if node["Alive"]]
         cores = sum(int(node["Resources"].get("CPU", 0)) for node in nodes)
-        console.print(f"Ray: {cores} cores on {len(nodes)} node{'s' * (len(nodes) > 1)}", highlight=False)
+        console.print(f"Ray: {counted(cores, 'core')} on {counted(len(nodes), 'node')}", highlight=False)
         task = ray.remote(num_cpus=1, max_retries=2)(measured)
         under_way = {task.remote(config, sources(config)): index for index, config in todo.items()}
         try:

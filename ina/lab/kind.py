@@ -27,6 +27,7 @@ from ina.aggregation.entries import BITMAP, program_named
 from ina.aggregation.worker.config import VALUES
 from ina.base import paths, settings
 from ina.base.bounds import SECONDS
+from ina.base.plurals import counted
 from ina.base.settings import ConfigError, Problem
 from ina.worlds.testbed import switch_kinds
 
@@ -126,7 +127,7 @@ class Experiment:
 
     def title(self, results: Sequence[Measured]) -> str:
         """Returns a line above the table in the terminal."""
-        return f"{self.workers} workers"
+        return counted(self.workers, "worker")
 
     def figures(self, results: Sequence[Measured]) -> list[tuple[str, str]]:
         """Returns captions and SVGs of the results."""

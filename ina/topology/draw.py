@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
+from ina.base.plurals import counted
 from ina.topology.topology import Topology
 from ina.topology.tree import Tree
 
@@ -22,7 +23,8 @@ def text(topology: Topology, tree: Tree | None = None) -> str:
     between = [link for link in topology.links if "h" not in (link.a[0], link.b[0])]
     simplex = sum(link.simplex for link in between)
     lines = [
-        f"{topology.name}: {len(hosts)} hosts, {len(switches)} switches, {len(between)} links between switches"
+        f"{topology.name}: {counted(len(hosts), 'host')}, {counted(len(switches), 'switch', 'switches')}, "
+        f"{counted(len(between), 'link')} between switches"
         + (f" ({simplex} of them simplex)" if simplex else "") + f", MTU {topology.mtu}",
         "", f"{'switch':8}{'level':>6}{'ports':>7}  port:neighbour",
     ]
@@ -37,7 +39,8 @@ def text(topology: Topology, tree: Tree | None = None) -> str:
         names = " ".join(f"{port}:{name}" for port, name in at)
         lines.append(f"{switch.name:8}{levels[switch.name]:6}{len(at):7}  {names}")
     if tree is not None:
-        lines += ["", f"aggregation tree of {len(tree.workers)} workers: depth {tree.depth}, {len(tree.links)} links", tree.root]
+        lines += ["", f"aggregation tree of {counted(len(tree.workers), 'worker')}: depth {tree.depth}, "
+                  f"{counted(len(tree.links), 'link')}", tree.root]
         lines += _branches(tree, tree.root, "")
     return "\n".join(lines) + "\n"
 

@@ -40,7 +40,7 @@ def test_a_worker_is_told_once_how_to_make_check_words():
 
 def test_spoilt_frames_are_named():
     assert spoilt({"stats": {"workers": {"drop_corrupt": 3, "drop_version": 0, "refusals": 1}}}) == [
-        "3 frames did not fit their checksum or check words: something on the way changes bits",
-        "1 packets were refused by a switch of another wire version",
+        "3 frames did not fit the checksum or check words: something on the way changes bits",
+        "1 packet refused by a switch of another wire version",
     ]
     assert spoilt({}) == []

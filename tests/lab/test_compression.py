@@ -118,7 +118,7 @@ def test_workers_that_differ_are_an_error(monkeypatch):
             return codecs.Traffic(4 * elements, 4 * elements)
 
     monkeypatch.setattr(together.codecs, "named", lambda name: Own())
-    with pytest.raises(WrongSum, match="codec differing: the workers have different results after 1 steps"):
+    with pytest.raises(WrongSum, match="codec differing: the workers have different results after 1 step"):
         list(together.train("small", "differing", 2, 1, 8, lr=0.05, momentum=0.9, seed=3, evaluate=0))
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ina.base.paths import p4_dir
+from ina.base.plurals import counted
 from ina.p4.compiler import ast, frontend, types
 
 KIN = ("switchml", "thc", "omnireduce", "fpisa")  # programs with SwitchML's headers, and message types of their own
@@ -152,7 +153,7 @@ class Header:
         if field.count == 1:
             return (value,)
         if len(value) != field.count:
-            raise LayoutError(f"{self.name}.{field.name}: {len(value)} values, {field.count} expected")
+            raise LayoutError(f"{self.name}.{field.name}: {counted(len(value), 'value')}, {field.count} expected")
         items: Sequence[Any] = value
         return items
 

@@ -25,6 +25,7 @@ from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.backend.settings import Settings, sources
+from ina.base.plurals import counted
 from ina.lab.doctor import reachability
 from ina.lab.processors import ticks
 from ina.worlds.dpdk import requirements as fast_path
@@ -102,7 +103,7 @@ def software() -> Iterator[Finding]:
 
 def processors(workers: int) -> Iterator[Finding]:
     count = len(os.sched_getaffinity(0))
-    summary = f"{count} for {workers} workers and a switch"
+    summary = f"{count} for {counted(workers, 'worker')} and a switch"
     if count > workers:
         yield Finding(GOOD, "processors", summary)
     else:
@@ -139,7 +140,8 @@ def program(protocol: str, values: int, slots: int) -> Iterator[Finding]:
         ready = process.wait_ready()
         yield Finding(GOOD, "program", f"{path.name}, {values} values, ready in {time.monotonic() - began:.1f} s")
         jobs = ready["free_slots"] // slots
-        yield Finding(GOOD if jobs > 1 else WARNING, "slots", f"room for {jobs} process groups of {slots} slots each",
+        room = f"room for {counted(jobs, 'process group')} of {counted(slots, 'slot')} each"
+        yield Finding(GOOD if jobs > 1 else WARNING, "slots", room,
                       "" if jobs > 1 else "each further group goes to Gloo: fewer INA_SLOTS, or more SLOTS")
     except ControlError as error:
         yield Finding(BAD, "program", f"{path}: {error}", "ina compile shows where")

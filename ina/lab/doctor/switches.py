@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from ina.aggregation.entries import recognise
+from ina.base.plurals import counted
 from ina.lab.doctor.machine import BAD, FACT, GOOD, WARNING, Finding
 from ina.p4.bfrt.remote_switch import BfRuntimeTarget
 from ina.p4.rpc.connections import Access
@@ -61,7 +62,7 @@ def _program(d: Deployment, s: Tofino, target: BfRuntimeTarget) -> Iterator[Find
     values: Any = getattr(d.config, "values", sizes.values)
     slots = getattr(d.config, "slots", 0) or 64
     room = sizes.slots // slots
-    text = f"{program.title}, {sizes.values} values per packet, {sizes.slots} slots: room for {room} jobs of {slots}"
+    text = f"{program.title}, {sizes.values} values per packet, {sizes.slots} slots: room for {counted(room, 'job')} of {slots}"
     if sizes.values != values:
         yield Finding(BAD, name, text, f"the file says values = {values}: the program with -D VALUES={values}, or another file")
     elif not room:
@@ -87,7 +88,8 @@ def _ports(d: Deployment, s: Tofino, target: BfRuntimeTarget) -> Iterator[Findin
             continue
         up = configured[number].get("$PORT_UP")
         bad = sum(statistics.get(number, {}).get(key, 0) for key in ERRORS)
-        text = f"to {end}: {'up' if up else 'down'}, {port.speed}, FEC {port.fec}" + f", {bad} frames with errors" * bool(bad)
+        errors = f", {counted(bad, 'frame')} with errors" if bad else ""
+        text = f"to {end}: {'up' if up else 'down'}, {port.speed}, FEC {port.fec}{errors}"
         yield Finding(BAD if not up else WARNING if bad else GOOD, name, text, CABLE if bad or not up else "")
 
 
@@ -100,7 +102,7 @@ def _together(d: Deployment, switches: Mapping[str, Bfrt]) -> Iterator[Finding]:
         return
     missing = {name: sum(len(step.changes) for step in steps) for name, steps in plan.items()}
     if any(missing.values()):
-        where = ", ".join(f"{count} writes" + f" at {name}" * d.several for name, count in missing.items() if count)
+        where = ", ".join(counted(count, "write") + f" at {name}" * d.several for name, count in missing.items() if count)
         yield Finding(WARNING, "deployed", f"not as the file says: {where}", f"ina deploy {d.path} --dry-run shows them")
     else:
         yield Finding(GOOD, "deployed", "all that the file says is there")

@@ -22,6 +22,7 @@ from rich.console import Console
 from ina import codecs
 from ina.aggregation import protocols
 from ina.base.bounds import Range
+from ina.base.plurals import counted
 from ina.base.settings import ConfigError, key
 from ina.lab import limits
 from ina.lab.kind import Check, Curve, Experiment, Finding, Measured, Outcome, Row
@@ -185,11 +186,12 @@ class Compression(Experiment):
                        f"{summary['faster']:.2f} times as fast as uncompressed")
 
     def title(self, results: Sequence[Measured]) -> str:
-        return f"{self.workers} workers, {self.model}, {self.codec}"
+        return f"{counted(self.workers, 'worker')}, {self.model}, {self.codec}"
 
     def describe(self, results: Sequence[Measured]) -> str:
         return (
-            f"{self.workers} workers in one process, model {html.escape(self.model)}, {self.steps} steps of {self.batch} images "
+            f"{counted(self.workers, 'worker')} in one process, model {html.escape(self.model)}, "
+            f"{counted(self.steps, 'step')} of {counted(self.batch, 'image')} "
             f"a worker, codec <code>{html.escape(self.codec)}</code>; time in the network is virtual, that of the codec and of "
             f"compute this machine's; seed {self.seed}."
         )

@@ -15,6 +15,7 @@ from ina.aggregation import protocols
 from ina.aggregation.entries import JobProgram, program_named
 from ina.base import paths
 from ina.base.bounds import Range
+from ina.base.plurals import counted
 from ina.base.settings import key
 from ina.lab import limits
 from ina.lab.kind import Check, Finding, Measured, Row
@@ -59,7 +60,7 @@ class Shares:
         """Figures of the table, over the jobs; with a straggler, over those that have none."""
         rates = self.goodputs[1:] if self.straggler and len(self.seconds) > 1 else self.goodputs
         return {
-            "job": f"{len(self.seconds)} jobs",
+            "job": counted(len(self.seconds), "job"),
             "sums": sums(self.checked),
             "goodput_gbps": statistics.mean(rates),
             "least_gbps": min(rates),
@@ -182,7 +183,7 @@ class Sharing(Simulated):
         if run["link_use"] >= BUSY:
             return Finding(name, "link", busiest)
         if worker["timeouts"]:
-            text = f"{worker['timeouts']} time-outs, {worker['retransmissions']} packets sent again"
+            text = f"{counted(worker['timeouts'], 'time-out')}, {counted(worker['retransmissions'], 'packet')} sent again"
             return Finding(name, "recovery", f"{text}; {busiest}")
         each = worker["tx_packets"] / (self.workers * self.jobs * self.tensors)
         if self.period or each < bottleneck.FEW * self.slots:

@@ -24,6 +24,7 @@ from ina import codecs
 from ina.aggregation import protocols
 from ina.aggregation.worker.config import VALUES
 from ina.base.bounds import Range
+from ina.base.plurals import counted
 from ina.base.settings import ConfigError, Problem, key
 from ina.codecs import planner
 from ina.lab import cost_model, limits
@@ -316,8 +317,8 @@ class Training(Experiment):
         first = results[0]
         assert isinstance(first, Run)
         return (
-            f"{self.workers} workers, {first.parameters:,} parameters, {html.escape(first.dataset)}, "
-            f"{len(first.losses)} steps of {self.batch} images a worker, world <code>{self.world}</code>, "
+            f"{counted(self.workers, 'worker')}, {first.parameters:,} parameters, {html.escape(first.dataset)}, "
+            f"{counted(len(first.losses), 'step')} of {counted(self.batch, 'image')} a worker, world <code>{self.world}</code>, "
             f"faults <code>{html.escape(self.faults or 'none')}</code>, seed {self.seed}."
         )
 

@@ -15,14 +15,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ina.base.plurals import counted
 from ina.lab.kind import Finding
 from ina.lab.results.record import Result
 
 BUSY = 0.85  # of the time: the bottleneck
-SPOILT = {  # counters of struct ina_worker_stats
-    "drop_corrupt": "frames did not fit their checksum or check words: something on the way changes bits",
-    "drop_version": "frames were of another wire version: a machine nearby has another ina",
-    "refusals": "packets were refused by a switch of another wire version",
+SPOILT = {  # counters of struct ina_worker_stats: of what, and what became of it
+    "drop_corrupt": ("frame", "did not fit the checksum or check words: something on the way changes bits"),
+    "drop_version": ("frame", "came with another wire version: a machine nearby has another ina"),
+    "refusals": ("packet", "refused by a switch of another wire version"),
 }
 
 
@@ -38,7 +39,7 @@ def spoilt(run: dict) -> list[str]:
     """Returns a text for each kind of frame that workers dropped because it was spoilt, or of another version."""
     stats = run.get("stats") or {}
     worker = stats.get("workers") or stats.get("worker") or {}
-    return [f"{worker[name]} {text}" for name, text in SPOILT.items() if worker.get(name)]
+    return [f"{counted(worker[name], noun)} {text}" for name, (noun, text) in SPOILT.items() if worker.get(name)]
 
 
 def flushed(run: dict) -> list[str]:
@@ -46,7 +47,8 @@ def flushed(run: dict) -> list[str]:
     stats = run.get("stats") or {}
     counts = [stats.get("worker", {}), stats.get("workers", {}), *stats.get("codecs", {}).values()]
     values = sum(each.get("flushed", 0) for each in counts)
-    return [f"{values:,} values other than zero became zero: codec = 'two-limb' or 'exact' keeps them"] if values else []
+    text = f"{counted(values, 'value')} other than zero became zero, which codec = 'two-limb' or 'exact' prevents"
+    return [text] if values else []
 
 
 def planned(run: dict) -> list[str]:
@@ -69,7 +71,7 @@ def measured(world: str, summary: dict) -> Finding:
         again = f"{summary['retransmissions']} of {summary['packets']} packets were sent again"
         needless = f", {summary['spurious']} needlessly" if "spurious" in summary else ""
         delays = summary.get("delays") if summary.get("spurious") else 0
-        busy = f"; processors are busy: {delays} times a process ran too late" if delays else ""
+        busy = f"; processors are busy: {counted(delays, 'time')} a process ran too late" if delays else ""
         return Finding(name, "recovery", f"{again}{needless}{busy}; {text}")
     return Finding(name, "unknown", f"{text}, and no processor was measured in world {world}")
 

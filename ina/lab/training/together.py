@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ina.base.extras import extra
+from ina.base.plurals import counted
 
 with extra("torch"):
     import torch
@@ -87,7 +88,7 @@ class Exchanges:
         sent = [tensor.to(self.dtype).to(torch.float32).numpy() for tensor in tensors]
         averages = codecs.reduced(coders, sent, average=True, step=step)
         if any(not np.array_equal(average, averages[0], equal_nan=True) for average in averages):
-            raise WrongSum(f"codec {coders[0].inner.name}: the workers have different results after {step + 1} steps")
+            raise WrongSum(f"codec {coders[0].inner.name}: the workers have different results after {counted(step + 1, 'step')}")
         return torch.from_numpy(averages[0]).to(self.dtype).to(torch.float32)
 
     def rounds(self, steps: int) -> Iterator[tuple[float, bool]]:

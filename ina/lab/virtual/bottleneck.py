@@ -7,6 +7,7 @@ import statistics
 from ina.aggregation import protocols
 from ina.aggregation.entries import program_named
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
+from ina.base.plurals import counted
 from ina.lab.kind import Finding
 from ina.lab.results.why import BUSY
 from ina.lab.virtual.keys import Virtual
@@ -52,7 +53,7 @@ def network(config: Virtual, run: dict, share: float, milliseconds: float) -> Fi
     if lost and worker["retransmissions"]:
         needless = f", {worker['spurious']} of them needlessly" if "spurious" in worker else ""
         again = f"{resent:.2%} of the packets were sent again{needless}"
-        shown = f"{lost} packets were lost, {worker['timeouts']} time-outs, {again}"
+        shown = f"{counted(lost, 'packet was lost', 'packets were lost')}, {counted(worker['timeouts'], 'time-out')}, {again}"
         return Finding(job, "recovery", f"{shown}; {facts[0]}")
     if each < FEW * window:
         return Finding(job, "latency", f"a worker sends {each:.0f} packets, and may have {window} under way; {facts[0]}")

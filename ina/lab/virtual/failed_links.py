@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from ina.base.bounds import Range
+from ina.base.plurals import counted
 from ina.base.settings import ConfigError, key
 from ina.lab import limits
 from ina.lab.kind import Check, Experiment, Finding, Measured
@@ -153,7 +154,7 @@ def sentence(incident: Mapping) -> str:
     end = "the end" if incident["ended"] is None else f"{1e3 * incident['ended']:.3f} ms"
     text = [f"link {incident['link']} was {state} from {1e3 * incident['began']:.3f} ms to {end}"]
     if incident["lost"]:
-        text.append(f"{incident['lost']} frames were lost on it")
+        text.append(f"{counted(incident['lost'], 'frame was', 'frames were')} lost on it")
     if incident["noticed"] is not None:
         text.append(f"it was noticed after {1e3 * (incident['noticed'] - incident['began']):.3f} ms")
     elif not incident["rate"]:

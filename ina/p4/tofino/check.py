@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ina.base.plurals import counted
 from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import Diagnostic, Note, Span, render
@@ -222,7 +223,7 @@ def text(report: Report) -> str:
         diagnostic = Diagnostic(finding.span, finding.text, [Note(t, s) for s, t in finding.notes])
         out.append(render([diagnostic], report.sources, finding.level))
     warnings = len(report.findings) - report.errors
-    out.append(f"{report.program}: {report.errors} errors, {warnings} warnings")
+    out.append(f"{report.program}: {counted(report.errors, 'error')}, {counted(warnings, 'warning')}")
     for c in report.controls:
         out += ["", *_control_text(c)]
     out += ["", "estimates, from below, of the fullest pipeline (a Tofino 1 has)"]
@@ -241,7 +242,7 @@ def _stage_reasons(report: Report) -> list[str]:
 
 def _control_text(c: Control) -> list[str]:
     phv = c.containers
-    out = [f"{c.gress.name} ({c.gress.control.decl.name}): at least {c.bound.stages} stages; "
+    out = [f"{c.gress.name} ({c.gress.control.decl.name}): at least {counted(c.bound.stages, 'stage')}; "
            f"{phv.headers} bits of headers at once, {phv.metadata} of metadata"]
     stage = {p.unit.name: p.stage for p in c.bound.placed}
     for use in c.tables:
@@ -254,7 +255,7 @@ def _control_text(c: Control) -> list[str]:
         objects = [o for o in c.objects if o.kind == kind]
         if objects:
             out.append(
-                f"    {len(objects)} {kind}{'es' if kind == 'hash' else 's'}: {sum(o.sram for o in objects)} SRAM, "
+                f"    {counted(len(objects), kind, 'hashes' * (kind == 'hash'))}: {sum(o.sram for o in objects)} SRAM, "
                 f"{sum(o.hash_bits for o in objects)} hash bits"
             )
     if len(c.bound.chain) > 1:
@@ -272,7 +273,7 @@ def _runs(registers: list[TableUse]) -> list[str]:
     lines = []
     for (cells, bits, sram), names in groups.items():
         span = " .. ".join(dict.fromkeys([names[0], names[-1]]))
-        lines.append(f"{len(names)} registers of {cells} x {bits} bits, {sram} SRAM each: {span}")
+        lines.append(f"{counted(len(names), 'register')} of {cells} x {bits} bits, {sram} SRAM each: {span}")
     return lines
 
 

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from ina.base.plurals import counted
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.tofino.fields import Ref
 from ina.p4.tofino.units import Access, Branch, Effect, Item, Unit, flat
@@ -167,14 +168,16 @@ def crowded(bounds: list[Bound]) -> tuple[int, str]:
             for user in users:
                 registers[user] = max(placed.stage, registers.get(user, 0))
     best = (0, "")
-    for noun, stages, each in (("registers and meters", list(registers.values()), ALUS), ("tables", tables, TABLES)):
+    units = (("register or meter", "registers and meters"), list(registers.values()), ALUS), (("table", "tables"), tables, TABLES)
+    for noun, stages, each in units:
         for k in range(max(stages, default=-1) + 1):
             after = sum(s >= k for s in stages)
             need = k + math.ceil(after / each)
             if need > best[0]:
                 best = (
                     need,
-                    f"{after} {noun}" + (f" that come after {k} stages of others" if k else "") + f", {each} in each stage",
+                    counted(after, *noun) + (f" that come{'s' * (after == 1)} after {counted(k, 'stage')} of others" if k else "")
+                    + f", {each} in each stage",
                 )
     return best
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ina.base.plurals import counted
 from ina.p4.compiler import ast, ir, types
 from ina.p4.compiler.arch.lower_tna import pipelines
 from ina.p4.compiler.build import CompiledProgram
@@ -29,11 +30,11 @@ def summary(compiled: CompiledProgram, seconds: float) -> list[str]:
     """Returns a few lines: numbers of objects, and the use of memory."""
     layout = compiled.layout
     sizes = [f"state {amount(layout['state']['size'])}", f"{layout['meta']['size']} bytes of metadata per packet"]
-    counts = [f"{len(layout[kind])} {kind}" for kind in ("tables", "registers", "counters") if layout[kind]]
+    counts = [counted(len(layout[f"{kind}s"]), kind) for kind in ("table", "register", "counter") if layout[f"{kind}s"]]
     out = [f"{compiled.name}: {', '.join(counts + sizes)}; {seconds:.2f} s"]
     for t in layout["tables"]:
         keys = ", ".join(f"{k['name']} {k['match']}" for k in t["keys"]) or "no keys"
-        out.append(f"    table {t['name']}: {keys}; {len(t['entries'])} const entries"
+        out.append(f"    table {t['name']}: {keys}; {counted(len(t['entries']), 'const entry', 'const entries')}"
                    if t["const_entries"] else f"    table {t['name']}: {keys}; size {t['size']}")
     return out + [f"    {line}" for line in memory(layout["registers"], names_only=True)]
 

@@ -46,6 +46,7 @@ from dataclasses import dataclass, field
 from string import hexdigits
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from ina.base.plurals import counted
 from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.tables import TableError
 from ina.p4.runtime.entity_error import EntityError
@@ -246,7 +247,7 @@ class _Runner(Generic[H]):
                 continue
             if len(frames) != len(patterns):
                 hex_frames = ", ".join(f.hex().upper() for f in frames) or "none"
-                self._fail(f"port {port}: expected {len(patterns)} packets, got {len(frames)}: {hex_frames}")
+                self._fail(f"port {port}: expected {counted(len(patterns), 'packet')}, got {len(frames)}: {hex_frames}")
             for pattern, frame in zip(patterns, frames, strict=False):
                 if not matches(pattern, frame):
                     self._fail(f"port {port}: expected {pattern}, got {frame.hex().upper()}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from ina.aggregation.controller.forwarding import forwarding, guards, has_guard
+from ina.base.plurals import counted
 from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.p4info import P4Info, find
 from ina.topology import routes
@@ -85,4 +86,4 @@ def _take_back(done: list[tuple[str, Step]], switches: Mapping[str, Deployable],
         remaining.append(at(name, f"{step.what}: {why}"))
     if remaining:
         return f"; could not be taken back: {'; '.join(remaining)}"
-    return f"; {len(done)} steps before were taken back" if done else ""
+    return f"; {counted(len(done), 'step before was', 'steps before were')} taken back" if done else ""

@@ -39,6 +39,7 @@ from ina.aggregation.controller.ps_client import ServerGone
 from ina.aggregation.controller.reconcile import repair
 from ina.aggregation.controller.transaction import REFUSED
 from ina.aggregation.entries import program_named
+from ina.base.plurals import counted
 from ina.net.ports import PS, Faults
 from ina.topology import Topology, load
 from ina.worlds.virtual.applications import VALUES, Application, Violation, applied_reductions
@@ -80,7 +81,7 @@ class Report:
 
     def __str__(self) -> str:
         if self.violation is None:
-            return f"seed {self.seed}: {self.events} events, {self.tensors} sums"
+            return f"seed {self.seed}: {counted(self.events, 'event')}, {counted(self.tensors, 'sum')}"
         return "\n".join((f"seed {self.seed}: {self.violation}", *(f"  {step}" for step in self.story)))
 
 

@@ -99,7 +99,7 @@ def test_wrong_values_say_which_field():
         (lambda: WIRE["switchml"].pack({"slot": 2**14}), r"switchml.slot = 16384: expected 0..16383"),
         (lambda: WIRE["exponents"].pack({"e0": 128}), r"exponents.e0 = 128: expected -128..127"),
         (lambda: WIRE["udp"].pack({"sport": 1}), r"header udp has no field 'sport'; it has: src_port"),
-        (lambda: WIRE["values"].pack({"v": [1]}), r"values.v: 1 values, 32 expected"),
+        (lambda: WIRE["values"].pack({"v": [1]}), r"values.v: 1 value, 32 expected"),
         (lambda: WIRE["ipv4"].unpack(bytes(30), 14), r"header ipv4 at byte 14: 20 bytes expected, 16 are there"),
         (lambda: WIRE.pack(ip={}), r"there is no header 'ip'; there are: ethernet, ipv4"),
     ):

@@ -342,7 +342,7 @@ def test_wrong_abstract_methods(run, body, message):
         ("hdr.h.s = (int<8>) hdr.h.b;", 11, "cannot cast bit<16> to int<8>"),
         ("o = (bit<16>) hdr.h;", 5, "cannot cast h_t to bit<16>"),
         ("o = 1 ++ 8w2;", 5, "'++' needs operands with a width: write the literal as in 8w1"),
-        ("hdr.p = {1};", 9, "1 values for pair_t, which has 2"),
+        ("hdr.p = {1};", 9, "1 value for pair_t, which has 2"),
         ("hdr.p = {x = 1, z = 2};", 21, "pair_t has no field 'z'"),
         ("hdr.p = {x = 1};", 9, "no value for y of pair_t"),
         ("int x = 3;", 1, "variable 'x' cannot have type int"),
@@ -419,7 +419,7 @@ def entry(keys: str, keyset: str) -> str:
         ),
         (
             "parser p(packet_in b, in bit<8> x) { state start { transition select(x, x) { 1: accept; } } }",
-            "1 values in this case, but select has 2 keys",
+            "1 value in this case, but select has 2 keys",
         ),
         (
             "parser p(packet_in b, in bit<8> x) { state start { transition select(x) { 16w1: accept; } } }",
@@ -451,7 +451,7 @@ def entry(keys: str, keyset: str) -> str:
         ),
         (
             entry("x: exact; x: lpm;", "1"),
-            "1 values in this entry, but table 't' has 2 keys",
+            "1 value in this entry, but table 't' has 2 keys",
         ),
         (
             'control c() { @name("x") action a() {} @name("x") action b(bit<8> p) {} apply { a(); b(1); } } '

@@ -123,7 +123,7 @@ def test_the_dialect_of_tests_for_tofino(target):
     [
         ("packet 0 000000000000000000000000\nexpect 1 01", "expected 01, got 000000"),
         ("packet 0 000000000000000000000000\nexpect 2", "expected some packet"),
-        ("expect 1 00", "expected 1 packets, got 0"),
+        ("expect 1 00", "expected 1 packet, got 0"),
         ("packet 1 000000000000000000000000", "expected 0 packets, got 1"),
         ("packet 0 000000000000000000000000ff\nexpect 1 000000000000000000000001 $", "expected"),
         ("packet 0 000000000000000000000000ff\nexpect 1 000000000000000000000000 $", "expected"),

@@ -48,7 +48,7 @@ def program(tmp_path: Path) -> Path:
 
 def test_compile(program: Path, tmp_path: Path, capsys) -> None:
     assert ina("compile", program, "--p4info", tmp_path / "p4info.txtpb", "-o", tmp_path / "program.so") == 0
-    assert "1 tables, 2 registers" in capsys.readouterr().err
+    assert "1 table, 2 registers" in capsys.readouterr().err
     assert 'arch: "tna"' in (tmp_path / "p4info.txtpb").read_text() and (tmp_path / "program.so").exists()
 
 

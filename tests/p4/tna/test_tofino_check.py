@@ -143,7 +143,7 @@ def test_registers_crowd_stages(checked):
     }};""" for i in range(9))
     report = checked(declared + "apply { meta.x = hdr.data.a + 1; " + "".join(f"add{i}.execute(0);" for i in range(9)) + "}")
     assert ingress(report).bound.stages == 2 and report.crowded[0] == report.stages == 4
-    assert "9 registers and meters that come after 1 stages of others, 4 in each stage" in text(report)
+    assert "9 registers and meters that come after 1 stage of others, 4 in each stage" in text(report)
 
 
 @pytest.mark.fast

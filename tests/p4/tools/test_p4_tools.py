@@ -81,7 +81,7 @@ def test_compile_writes_all_that_is_asked_for(program, tmp_path, capsys):
     assert json.loads(infos[0].read_text()) == info
     assert infos[1].read_text() == p4info_files.text(info)
     assert infos[2].read_bytes() == p4info_files.binary(info)
-    assert "1 tables, 1 registers" in err
+    assert "1 table, 1 register" in err
     assert "register I.r: 16 x bit<32>, 64 bytes" in err
 
 
@@ -210,7 +210,7 @@ def test_stf_of_a_folder(program, capsys):
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:] if not line.startswith(" ")}
     assert (rows["program"], rows["wrong"], rows["refused"]) == (["pass"] * 2, ["FAIL"] * 2, ["refused"] * 2)
     assert "other" not in rows
-    assert "port 3: expected 1 packets, got 0" in out
+    assert "port 3: expected 1 packet, got 0" in out
     assert re.search(r"refused\.p4:\d+:\d+:", out)
     assert "compiled: 1 pass, 1 refused, 1 FAIL" in out
     assert ina("stf", program, "--target", "interpreter") == 0

@@ -348,7 +348,7 @@ def test_the_command_walks_and_says_what_it_saw(capsys):
     assert "2 workers, 3 switches; any number of faults" in out and "538 states (all of them)" in out
     assert explore("--losses", "1", "--timeouts", "1", "--depth", "9") == 0
     out = capsys.readouterr().out
-    assert "1 losses, 0 duplicates, 1 time-outs" in out and "not all of them, 9 steps deep" in out
+    assert "1 loss, 0 duplicates, 1 time-out" in out and "not all of them, 9 steps deep" in out
     assert out.endswith("the job can finish from every one of these states\n")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+from ina.base.plurals import counted
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.arguments import default_as, settle
 from ina.p4.compiler.check.context import Certain, Context, suggest
@@ -203,7 +204,7 @@ def _transition(ctx: Context, d: ast.ParserDecl, transition: ast.Transition) -> 
             if count == 1 and len(case.keys) > 1:  # one key of tuple or struct type
                 case.keys = [ast.ListExpr(case.span, case.keys)]
             if len(case.keys) != count:
-                fail(case.span, f"{len(case.keys)} values in this case, but select has {count} keys")
+                fail(case.span, f"{counted(len(case.keys), 'value')} in this case, but select has {counted(count, 'key')}")
             case.keys = [keyset_of(ctx, e, key.type) for e, key in zip(case.keys, keys, strict=True)]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from ina.base.plurals import counted
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.const import bounds, fits, fold_cast, wrap
 from ina.p4.compiler.check.context import Context, suggest
@@ -216,7 +217,7 @@ def _explain(e: ast.Expr, t: Type, subject: str) -> NoReturn:
     if isinstance(e, ast.ListExpr) and (elements := _parts(plain, len(e.items))) is not None:
         if len(e.items) != len(elements) and not (e.dots and len(e.items) < len(elements)):
             notes = [Note(f"its fields: {', '.join(plain.fields)}")] if isinstance(plain, types.RecordType) else []
-            fail(e.span, f"{len(e.items)} values for {t}, which has {len(elements)}", notes)
+            fail(e.span, f"{counted(len(e.items), 'value')} for {t}, which has {len(elements)}", notes)
         names = list(plain.fields) if isinstance(plain, types.RecordType) else [str(i) for i in range(len(elements))]
         for name, item, w in zip(names, e.items, elements, strict=False):
             if not converts(item, w):

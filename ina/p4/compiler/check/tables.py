@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ina.base.plurals import counted
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.arguments import bind
 from ina.p4.compiler.check.context import Cascade, Certain, Context, suggest
@@ -159,7 +160,7 @@ def _entry(ctx: Context, table: ast.TableDecl, entry: ast.TableEntry) -> None:
     if len(entry.keys) != len(table.keys):
         fail(
             entry.span,
-            f"{len(entry.keys)} values in this entry, but table '{table.name}' has {len(table.keys)} keys",
+            f"{counted(len(entry.keys), 'value')} in this entry, but table '{table.name}' has {counted(len(table.keys), 'key')}",
         )
     for i, (key, expr) in enumerate(zip(table.keys, entry.keys, strict=True)):
         t = key.expr.type
@@ -260,7 +261,7 @@ def keyset_of(ctx: Context, e: ast.Expr, t: Type) -> ast.Expr:
                 return _tuple_keyset(ctx, e, plain)
             if len(e.items) == 1:
                 return keyset_of(ctx, e.items[0], t)
-            fail(e.span, f"{len(e.items)} values for a key of type {t}")
+            fail(e.span, f"{counted(len(e.items), 'value')} for a key of type {t}")
         case _:
             return _value_keyset(ctx, ctx.expression(e), t)
     e.type = types.SetType(t)
@@ -288,7 +289,7 @@ def _set_bound(ctx: Context, e: ast.Expr, t: Type) -> ast.Expr:
 def _tuple_keyset(ctx: Context, e: ast.ListExpr, t: types.TupleType | types.RecordType) -> ast.Expr:
     parts = t.elements if isinstance(t, types.TupleType) else tuple(f.type for f in t.fields.values())
     if len(parts) != len(e.items):
-        fail(e.span, f"{len(e.items)} values for {t}, which has {len(parts)}")
+        fail(e.span, f"{counted(len(e.items), 'value')} for {t}, which has {len(parts)}")
     e.items = e.values = [keyset_of(ctx, item, part) for item, part in zip(e.items, parts, strict=True)]
     e.type = types.SetType(t)
     return e
