@@ -24,7 +24,7 @@ from ina.p4.runtime import EntityError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-VERSION = "1.5.0"
+VERSION = "1.5.0"  # of the API that is served: what 1.6 adds to it, an action of a group, is UNIMPLEMENTED
 STREAMS = 32  # open ones; each takes a thread
 CALLS = 32  # unary calls and reads at once
 WAITING = 4096  # messages to a controller that reads too slowly; packet-ins and digests beyond are dropped

@@ -208,6 +208,9 @@ def test_action_sets(world, names):
     assert client.read(wildcard) == [p4.Entity(table_entry=both)] and client.read(*hidden) == []
     client.write(update("DELETE", table_entry=both))
 
+    # The last is what P4Runtime 1.6 adds: with it, Capabilities would say so.
+    assert client.call("Capabilities", p4.CapabilitiesRequest()).p4runtime_api_version == "1.5.0"
+
     def of_its_own(**fields):
         return at_once(names, 6, 1), p4.ActionProfileActionSet(**fields)
 
