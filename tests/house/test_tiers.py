@@ -65,8 +65,8 @@ def test_what_cannot_be_run_is_said_beside_other_processes(tmp_path, options, me
 
 
 def test_a_required_capability_that_is_misspelt_is_said(tmp_path):
-    status, output = run_pytest(tmp_path, MARKED, "-n", "1", INA_REQUIRE="torch,tourch")
-    assert status == pytest.ExitCode.USAGE_ERROR and "INA_REQUIRE lists tourch: " in output, output
+    status, output = run_pytest(tmp_path, MARKED, "-n", "1", INA_REQUIRE="torch,nothing-has-it")
+    assert status == pytest.ExitCode.USAGE_ERROR and "INA_REQUIRE lists nothing-has-it: " in output, output
 
 
 @pytest.mark.gate
