@@ -151,14 +151,29 @@ def measures(nodes: list[ast.expr]) -> bool:
     return "mark.machine" in text and "mark.judge" in text
 
 
-def short(comparison: ast.Compare, times: Times) -> bool:
-    """True if it holds only if real time is short: less than something, or before a point in time that is not the clock's own."""
+def comparisons(condition: ast.AST, holds: bool) -> Iterator[tuple[ast.Compare, bool]]:
+    """The comparisons in a condition that must hold, or must not; and the same of each."""
+    if isinstance(condition, ast.Compare):
+        yield condition, holds
+    negated = isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not)
+    for part in ast.iter_child_nodes(condition):
+        yield from comparisons(part, holds != negated)
+
+
+def fails(statement: ast.stmt) -> bool:
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(statement, ast.Raise) or isinstance(call, ast.Call) and _name(call.func) == "pytest.fail"
+
+
+def short(comparison: ast.Compare, holds: bool, times: Times) -> bool:
+    """True if it holds, or does not, only if real time is short: less than something, or before a point in time that is not the
+    clock's own."""
     sides = [comparison.left, *comparison.comparators]
     for left, operator, right in zip(sides, comparison.ops, sides[1:], strict=False):
-        if isinstance(operator, ast.Gt | ast.GtE):
-            left, right = right, left
-        elif not isinstance(operator, ast.Lt | ast.LtE):
+        if not isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
             continue
+        if isinstance(operator, ast.Gt | ast.GtE) == holds:
+            left, right = right, left
         if times.read(left):
             return True
         if times.real(left) and (not times.real(right) or isinstance(right, ast.BinOp) and not times.read(right)):
@@ -190,9 +205,8 @@ def findings(text: str, file: str) -> list[str]:
                 look(node, times.held, [*may, *node.decorator_list])
             elif measures(may):
                 continue
-            elif isinstance(node, ast.Assert):
-                parts = [part for part in ast.walk(node.test) if isinstance(part, ast.Compare)]
-                if any(short(part, times) for part in parts):
+            elif isinstance(node, ast.Assert) or isinstance(node, ast.If) and any(map(fails, node.body)):
+                if any(short(part, holds, times) for part, holds in comparisons(node.test, isinstance(node, ast.Assert))):
                     found.append((node.lineno, SHORT))
             elif isinstance(node, ast.Call) and sleeps(node):
                 found.append((node.lineno, SLEEP))
@@ -277,6 +291,10 @@ TOO_SHORT = [
     "@pytest.mark.machine\ndef test_a():\n    assert time.monotonic() - begun < 1",
     "async def test_a():\n    start = time.monotonic()\n    def inner():\n        assert time.monotonic() < start + 1",
     "took = time.monotonic() - begun\nassert max([took]) < 1",
+    "took = time.monotonic() - begun\nassert not took > 5",
+    "took = time.monotonic() - begun\nassert done and not (took >= 5 or late)",
+    "took = time.monotonic() - begun\nif took > 5:  # assert\n    pytest.fail('slow')",
+    "took = time.monotonic() - begun\nif not took < 5:  # assert\n    raise AssertionError",
     "assert time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID) - before < 0.1",
 ]
 LONG_ENOUGH = [
@@ -291,6 +309,9 @@ LONG_ENOUGH = [
     "@pytest.mark.judge\n@pytest.mark.machine\ndef test_a():\n    time.sleep(1)\n    assert time.monotonic() - begun < 1",
     "pytestmark = [pytest.mark.build, pytest.mark.machine, pytest.mark.judge]\ndef test_a():\n    assert time.time() - begun < 1",
     "while time.monotonic() < deadline:\n    work()",
+    "took = time.monotonic() - begun\nassert not took < 5",
+    "took = time.monotonic() - begun\nif took < 5:\n    pytest.fail('early')",
+    "took = time.monotonic() - begun\nif took > 5:\n    print(took)",
 ]
 SLEEPS = [
     "time.sleep(0.1)",
