@@ -20,9 +20,11 @@ TESTS = Path(__file__).parents[1]
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time", "clock_gettime"}
 CLOCKS |= {f"{name}_ns" for name in CLOCKS}
 KEEP = {"abs", "float", "int", "max", "mean", "median", "min", "round", "sorted", "sum"}  # seconds in, seconds out
-MAY_HOLD = re.compile(r"import time\b|from time\b|asyncio|Event\(\)\.wait\(")  # text of files that are read at all
+# text of files that are read at all
+MAY_HOLD = re.compile(r"import time\b|from time\b|asyncio|Event\(\)\.wait\(|mark\.timeout|[\"']sleep")
 SHORT = "asserts that little real time has passed: assert the cause (message, counter), inject a clock, or mark it machine, judge"
 SLEEP = "sleeps: wait for what is to happen (waiting.until, an event), or inject a clock"
+LIMIT = "limits its time to less than a minute: only a hang may take what a limit allows (tests/tiers.py has those of the marks)"
 IMPATIENT = "waits for a process by itself: child.run, child.output and child.status say what took too long"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -210,11 +212,16 @@ def findings(text: str, file: str) -> list[str]:
                     found.append((node.lineno, SHORT))
             elif isinstance(node, ast.Call) and sleeps(node):
                 found.append((node.lineno, SLEEP))
+            elif isinstance(node, ast.Call) and _name(node.func) == "pytest.mark.timeout":
+                if any(isinstance(a, ast.Constant) and a.value < 60 for a in node.args):
+                    found.append((node.lineno, LIMIT))
 
     def sleeps(call: ast.Call) -> bool:
         name, some = names.of(call.func), [ast.unparse(a) for a in (*call.args, *(k.value for k in call.keywords))]
         if name == "asyncio.sleep":
             return some != ["0"]  # it lets others run
+        if _name(call.func) in ("subprocess.run", "subprocess.check_call", "child.run") and some:
+            return re.match(r"\W*sleep\b", some[0]) is not None
         nobody = isinstance(call.func, ast.Attribute) and call.func.attr == "wait" and isinstance(call.func.value, ast.Call)
         return name == "time.sleep" or nobody and bool(some) and ast.unparse(call.func.value).endswith("Event()")
 
@@ -321,6 +328,8 @@ SLEEPS = [
     "import asyncio\nasync def test_a():\n    await asyncio.sleep(0.1)",
     "threading.Event().wait(0.1)",
     "threading.Event().wait(timeout=0.1)",
+    "subprocess.run(['sleep', '1'], check=True)",
+    "child.run(('sleep', 1))",
 ]
 SLEEPS_NOT = [
     "import asyncio\nasync def test_a():\n    await asyncio.sleep(0)",
@@ -346,6 +355,12 @@ def test_an_assert_that_time_is_short_is_found(text):
 def test_a_sleep_is_found(text):
     (found,) = found_in(text)
     assert found.startswith("test_planted.py:") and found.endswith(SLEEP)
+
+
+def test_a_short_limit_is_found():
+    (found,) = found_in("@pytest.mark.timeout(1)\ndef test_a():\n    work()")
+    assert found == f"test_planted.py:2: {LIMIT}"
+    assert found_in("@pytest.mark.timeout(1800)\ndef test_a():\n    work()") == []
 
 
 @pytest.mark.parametrize("text", [*LONG_ENOUGH, *SLEEPS_NOT])
