@@ -55,11 +55,11 @@ def test_the_key_is_made_of_that(checkout):
     code = ("import sys; from ina.p4.compiler.build import toolchain_digest; import ina.p4.compiler.build\n"
             "assert ina.p4.compiler.build.__file__.startswith(sys.argv[1]), ina.p4.compiler.build.__file__\n"
             "print(toolchain_digest(('cc',)))")
-    for name in ("__init__.py", "base/__init__.py", "base/paths.py"):
-        (checkout / name).write_bytes((ROOT / "ina" / name).read_bytes())
+    for path in (ROOT / "ina/__init__.py", *(ROOT / "ina/base").glob("*.py")):
+        (checkout / path.relative_to(ROOT / "ina")).write_bytes(path.read_bytes())
 
     def key() -> str:
-        return subprocess.run([sys.executable, "-c", code, str(checkout)], cwd=checkout.parent, capture_output=True, text=True,
+        return subprocess.run([sys.executable, "-c", code, str(checkout)], cwd=checkout.parent, stdout=subprocess.PIPE, text=True,
                               check=True, env={"PYTHONPATH": str(checkout.parent), "PATH": "/usr/bin:/bin"}).stdout
 
     before = key()

@@ -228,9 +228,6 @@ def test_macros(tmp_path, use, expected):
         ("#define\n", "#define needs a name"),
         ("#if\n#endif\n", "#if needs a condition"),
         ("#include\n", "#include needs a file"),
-        *((f"#if {shift}\n#endif\n", f"#if: shift by {amount}: expected 0 to 65536 bits")
-          for shift, amount in (("(1 << 20000000000) > 0", 20000000000), ("1 << (1 << 40)", 1 << 40), ("1U << -1", -1),
-                                ("1 << 0xffffffffffffffff", (1 << 64) - 1), ("1 << 65537", 65537))),
         ("#if !defined\n#endif\n", "#if: 'defined' needs a name"),
         ('#include "program.p4"\n', "#include nested more than 64 deep"),
     ],
@@ -241,7 +238,7 @@ def test_preprocessor_errors(tmp_path, text, message):
 
 def test_shifts_in_conditions(tmp_path):
     """As cpp has them: 64 bits, of which large shifts leave none."""
-    condition = "(1 << 20) == 1048576 && (1 << 65536) == 0 && (-1 >> 70) == -1 && (4 >> 20000000000) == 0"
+    condition = "(1 << 20) == 1048576 && (1 << 65536) == 0 && (-1 >> 70) == -1 && (4 >> 20000000000) == 0 && (1 << 20000000000) == 0"
     text, _ = preprocess(write(tmp_path, f"#if {condition}\nright\n#endif\n"))
     assert "right" in text
 

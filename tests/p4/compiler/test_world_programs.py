@@ -179,7 +179,7 @@ def test_indices_of_any_width(tmp_path):
         RegisterAction<bit<32>, _, bit<32>>(cells) far = { void apply(inout bit<32> v, out bit<32> o) { o = v; } };
         Counter<bit<32>, _>(8, CounterType_t.PACKETS) packets;"""
     ingress = """
-        packets.count(3w1); packets.count(hdr.data.a);
+        packets.count(3w1); packets.count(hdr.data.a); packets.count((int<3>)(bit<3>)hdr.data.a);
         if (hdr.data.b == 6) { hdr.data.a = next.execute(hdr.data.a); } else { hdr.data.a = far.execute(4w5); }"""
     (frame,) = pipes_send(tmp_path, ingress_locals=locals_, ingress=ingress)
     assert frame == tna_program.data(a=4, b=6)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from ina.p4.compiler import ast
 from ina.p4.compiler.check.const import wrap
 from ina.p4.compiler.reference.values import Items, Record, Storage, Value, default_value, number, store_part, to_bits
-from ina.p4.compiler.types import Type
+from ina.p4.compiler.types import AnyType, Type
 
 K = TypeVar("K")
 
@@ -147,9 +147,13 @@ class Arguments:
         """Returns the index of a cell: a number's bits as an unsigned one, as a Tofino takes them; `default` if it is omitted."""
         if default is not None and key not in self:
             return default
-        position, value = self._by_key[key]
-        assert not isinstance(value, Place)
-        return to_bits(value, self.call.params[position].type)[1]
+        number = self.number(key)
+        if number >= 0:
+            return number
+        position = self._by_key[key][0]
+        expected, given = self.call.params[position].type, self.call.args[position]
+        assert given is not None
+        return to_bits(number, given.type if isinstance(expected, AnyType) else expected)[1]
 
     def text(self, key: Key) -> str:
         """Returns a string, or the name of an enum's member."""
