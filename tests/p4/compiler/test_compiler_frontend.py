@@ -238,7 +238,7 @@ def test_preprocessor_errors(tmp_path, text, message):
 
 def test_shifts_in_conditions(tmp_path):
     """As cpp has them: 64 bits, of which large shifts leave none."""
-    condition = "(1 << 20) == 1048576 && (1 << 65536) == 0 && (-1 >> 70) == -1 && (4 >> 20000000000) == 0 && (1 << 20000000000) == 0"
+    condition = "(1 << 65536) == 0 && (-1 >> 70) == -1 && (4 >> 20000000000) == 0 && (1 << 20000000000) == 0"
     text, _ = preprocess(write(tmp_path, f"#if {condition}\nright\n#endif\n"))
     assert "right" in text
 
