@@ -149,6 +149,21 @@ def start(tmp_path, code, workers=2, silence=600.0, on_message=lambda message: N
 
 
 @pytest.mark.build
+@pytest.mark.gate
+def test_a_training_begins_when_its_start_has_been_taken(tmp_path):
+    """Meters of links are read then: bytes that are sent before do not count."""
+    taken = tmp_path / "taken"
+    code = ("rank or (print('{\"kind\": \"start\"}', flush=True), sys.stdin.readline(), "
+            f"print(json.dumps({{'kind': 'step', 'taken': os.path.exists({str(taken)!r})}})))")
+
+    def take(message):
+        if message["kind"] == "start":
+            child.run([sys.executable, "-c", f"open({str(taken)!r}, 'w')"])  # takes a while
+
+    assert start(tmp_path, code, on_message=take)[1:] == [{"kind": "step", "taken": True}]
+
+
+@pytest.mark.build
 @pytest.mark.later
 def test_ranks_run_and_rank_0_is_heard(tmp_path):
     code = "print(json.dumps({'world': os.environ['WORLD_SIZE']}), flush=True); print('note', file=sys.stderr)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import faulthandler
 import json
@@ -100,7 +101,8 @@ def run(
     command: list[str], workers: int, folder: Path, label: str, silence: float, on_message: Callable[[dict], None],
     place: Place | None = None,
 ) -> None:
-    """Runs ``command`` once a rank with torchrun's variables; rank 0's standard output is JSON lines.
+    """Runs ``command`` once a rank with torchrun's variables; rank 0's standard output is JSON lines. It gets a line on its
+    standard input when ``on_message`` has returned from its message of the kind "start".
 
     Each rank's standard error goes to ``folder/<label>-rank<i>.log``. ``silence``: longest time in seconds without a
     line from rank 0. ``place``: default, this machine.
@@ -120,6 +122,7 @@ def run(
                     subprocess.Popen(
                         place.command(rank, [sys.executable, *command]),
                         env={**base, **place.environment(rank), "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                        stdin=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
                         stdout=subprocess.PIPE if rank == 0 else errors,
                         stderr=errors,
                     )
@@ -139,7 +142,7 @@ def piped(stream: IO[AnyStr] | None) -> IO[AnyStr]:
 def _listen(
     ranks: list[subprocess.Popen], logs: list[Path], label: str, silence: float, on_message: Callable[[dict], None]
 ) -> None:
-    stdout = piped(ranks[0].stdout)
+    stdin, stdout = piped(ranks[0].stdin), piped(ranks[0].stdout)
     last = time.monotonic()
     message = pending = b""
     with selectors.DefaultSelector() as selector:
@@ -152,7 +155,13 @@ def _listen(
                 *lines, pending = (pending + chunk).split(b"\n")
                 for message in lines:
                     last = time.monotonic()
-                    on_message(json.loads(message))
+                    says = json.loads(message)
+                    starts = says.get("kind") == "start"
+                    on_message(says)
+                    if starts:
+                        with contextlib.suppress(BrokenPipeError):  # why it has ended is found below
+                            stdin.write(b"\n")
+                            stdin.flush()
             elif not open_output:
                 time.sleep(0.02)
             failed = [r for r, p in enumerate(ranks) if p.poll() not in (None, 0)]
@@ -162,6 +171,8 @@ def _listen(
             if time.monotonic() - last > silence:
                 _raise_silent(ranks, logs, label, silence, message.decode(errors="replace"))
     stdout.close()
+    with contextlib.suppress(BrokenPipeError):
+        stdin.close()
 
 
 def _raise_silent(ranks: list[subprocess.Popen], logs: list[Path], label: str, silence: float, message: str) -> None:

@@ -120,6 +120,8 @@ def train(config: Training, backend: str, folder: Path) -> None:
     if rank == 0:
         parameters = sum(p.numel() for p in model.parameters())
         say("start", steps=total, data=dataset.name, source=source, parameters=parameters, time=time.time())
+        sys.stdin.readline()  # what is measured from the first step on is measured now
+    dist.barrier()
 
     recorder = Recorder(model) if config.record and rank == 0 and backend == config.backends[0] else None
     if backend != "gloo":
