@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 
+from ina.base.plurals import counted
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.check.context import Cascade, Certain, Context, counted
+from ina.p4.compiler.check.context import Cascade, Certain, Context
 from ina.p4.compiler.check.conversions import callable_mismatch, coerce, converts
 from ina.p4.compiler.check.types import Bindings, substitute, substitute_params
 from ina.p4.compiler.check.unify import solved, unify

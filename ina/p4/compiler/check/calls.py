@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 
+from ina.base.plurals import counted
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.arguments import bind, choose, close, settle
 from ina.p4.compiler.check.blocks import function_body
-from ina.p4.compiler.check.context import Certain, Context, Unknown, counted
+from ina.p4.compiler.check.context import Certain, Context, Unknown
 from ina.p4.compiler.check.members import SIZE_METHODS, check_member
 from ina.p4.compiler.check.types import Bindings, named_type, resolve, specialise, substitute
 from ina.p4.compiler.check.values import require_lvalue

@@ -51,10 +51,6 @@ def suggest(name: str, candidates: Iterable[str]) -> list[str]:
     return [f"did you mean '{close[0]}'?"] if close else []
 
 
-def counted(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
-
-
 MAX_ERRORS = 20
 OPAQUE = types.TypeVar("_")
 """Type of an expression that may have any type, as it has to do with opaque ones"""
