@@ -287,7 +287,7 @@ for name, group in groups().items():
 @pytest.mark.build
 @pytest.mark.later
 def test_tensors_of_other_shapes_with_as_many_elements_fit_in_either_way(tmp_path):
-    """Scalars, too: Gloo itself reads their first size, and crashes."""
+    """Scalars, too."""
     agree(tmp_path, 2, """
 for name, group in groups().items():
     n = dist.get_world_size()

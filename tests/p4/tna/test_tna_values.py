@@ -248,7 +248,7 @@ FLEXIBLE = "header loose_t {{ {}bit<8> t; @flexible bit<9> x; @flexible bit<2> y
 @pytest.mark.parametrize("change", ["", "hdr.loose.y = 2;", "hdr.other = hdr.loose; hdr.loose.setInvalid();",
                                     "hdr.loose.setInvalid(); hdr.loose.setValid();"])
 def test_the_padding_of_flexible_fields_leaves_as_zeros(tmp_path: Path, change: str, lanes: str) -> None:
-    """Whatever it was when the header was extracted: it belongs to no field."""
+    """Padding belongs to no field: what it was when the header was extracted does not matter."""
     program = switch(tmp_path, change, types=FLEXIBLE.format(lanes), headers="loose_t loose; loose_t other;",
                      parser=PARSER.format("pkt.extract(hdr.loose); pkt.extract(hdr.data);"), egress_parser="""
                      state start { pkt.extract(intr); pkt.extract(hdr.loose); pkt.extract(hdr.data); transition accept; }""",

@@ -24,7 +24,7 @@ def written(folder: Path, name: str, body: str) -> Path:
 
 WARNED = {"two operations in two steps", "two operations in one", "a condition in an action",
           "a comparison of two fields by size"}
-"""Of the programs that p4c refuses, those that `ina tofino check` only warns of: another compiler may take them."""
+"""Programs that p4c refuses and `ina tofino check` only warns of: another compiler may take them"""
 
 
 @pytest.mark.fast
