@@ -192,6 +192,35 @@ def members(path: str, struct: str) -> Iterator[tuple[list[str], str]]:
         yield [re.sub(r"\[.*", "", name.strip()) for name in names.split(",")], comment
 
 
+@page("reference/packet-kinds.md")
+def packet_kinds() -> str:
+    from ina.aggregation.wire import kinds
+
+    head = ["number", "kind", "program", "reduction", "values", "words", "headers behind the check header", "contributors",
+            "receivers", "completed by", "its result", "a retransmission gets"]
+
+    def row(kind: kinds.Kind) -> list[str]:
+        values = f"{kind.values}, {kind.value_bytes} bytes each" if kind.has_values else kind.values
+        words = ["" if word == "none" else word
+                 for word in (kind.reduction, values, kind.words, kind.contributors, kind.receivers, kind.completes)]
+        headers = [kind.extra] if kind.has_values else [kind.extra, kind.payload]
+        behind = ", ".join(f"`{header.name}`" for header in headers if header)
+        result = f"`{kind.result}`" if kind.completes != "none" else ""
+        answer = f"`{kind.again}`, or the result" if kind.again else ""
+        return [str(kind.number), f"`{kind.name}`", f"`{kind.program}`", *words[:3], behind, *words[3:], result, answer]
+
+    meanings = [[column.replace("completes", "completed by"), f"`{word}`", meaning]
+                for column, words in kinds.COLUMNS.items() for word, meaning in words.items() if word != "none"]
+    return "\n".join([
+        title("Packet kinds"),
+        "The number is the header's message type. What a switch does with each: [SwitchML](../design/protocol.md),\n"
+        "[ATP](../design/protocol-atp.md). [A new one](../design/architecture.md#where-a-new-thing-goes) is a row of the file.\n",
+        f"## SwitchML and its kin\n\nFrom `{kinds.SOURCE}`.\n\n{table(head, [row(kind) for kind in kinds.switchml()])}\n",
+        f"## ATP\n\nFrom `{kinds.ATP_SOURCE}`.\n\n{table(head, [row(kind) for kind in kinds.atp()])}\n",
+        f"## Words\n\n{table(['column', 'word', ''], meanings)}\n",
+    ])
+
+
 @page("reference/p4-features.md")
 def features() -> str:
     content = tomllib.loads((ROOT / "docs/site/features.toml").read_text())

@@ -11,9 +11,6 @@ from ina.base.bounds import whole
 if TYPE_CHECKING:
     from ina.aggregation.wire.layout import Field, Layout
 
-SOURCE = "p4/include/switchml/headers.p4"
-ATP_SOURCE = "p4/include/atp/headers.p4"
-
 
 def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     """Adds the command `wire` to `ina`; each of its commands sets `main`, a function of the parsed arguments."""
@@ -30,7 +27,8 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ina.aggregation.wire import c_header, dissector, dissector_atp, layout  # the compiler's front end: not for `ina --help`
+    # the compiler's front end: not for `ina --help`
+    from ina.aggregation.wire import c_header, dissector, dissector_atp, kinds, layout
 
     if args.values not in layout.VALUES:
         sizes = ", ".join(map(str, layout.VALUES))
@@ -38,11 +36,11 @@ def main(args: argparse.Namespace) -> int:
         return 2
     wire, atp = layout.load(args.values), layout.load_atp(args.values)
     if args.what == "c":
-        print(c_header.generate(wire, SOURCE), end="")
-        print(c_header.generate(atp, ATP_SOURCE, "atp", layout.ATP_HEAD), end="")
+        print(c_header.generate(wire, kinds.SOURCE), end="")
+        print(c_header.generate(atp, kinds.ATP_SOURCE, "atp", layout.ATP_HEAD), end="")
     elif args.what == "lua":
-        print(dissector.generate(wire, layout.size_codes(), layout.kinds(), SOURCE), end="")
-        print(dissector_atp.generate(atp, ATP_SOURCE), end="")
+        print(dissector.generate(wire, layout.size_codes(), kinds.switchml(), kinds.SOURCE), end="")
+        print(dissector_atp.generate(atp, kinds.atp(), kinds.ATP_SOURCE), end="")
     else:
         print("\n".join(_table(wire)))
         print("\nATP")

@@ -24,7 +24,6 @@ from ina.base.paths import p4_dir
 from ina.base.plurals import counted
 from ina.p4.compiler import ast, frontend, types
 
-KIN = ("switchml", "thc", "omnireduce", "fpisa")  # programs with SwitchML's headers, and message types of their own
 VALUES = (32, 64, 128, 256, 1024, 2048)  # payload sizes, in integers, of p4/include/size.p4
 HEAD = ("ethernet", "ipv4", "udp", "switchml", "exponents", "check")
 PUBLISHED = HEAD[:-1]  # of published SwitchML clients: without a check header
@@ -222,7 +221,7 @@ def load(values: int = 256, path: Path | None = None, struct: str = "headers_t")
     for member in record.fields.values():
         if not isinstance(member.type, types.HeaderType):
             raise LayoutError(f"{path}: {struct}.{member.name} is {member.type}, not a header")
-        headers[member.name] = _header(member.name, member.type)
+        headers[member.name] = header(member.name, member.type)
     constants = {
         d.name: d.value.const
         for d in program.declarations
@@ -236,28 +235,22 @@ def load_atp(values: int = 256) -> Layout:
     return load(values, p4_dir() / "include/atp/headers.p4")
 
 
-def kinds() -> dict[str, int]:
-    """Returns SwitchML's message types by name, those that other programs add to it among them."""
-    return {name.removeprefix("SWITCHML_").lower(): number for program in KIN
-            for name, number in load(32, p4_dir() / f"include/{program}/headers.p4").constants.items()
-            if name.startswith("SWITCHML_") and name not in ("SWITCHML_PORT", "SWITCHML_MASK")}
-
-
 def size_codes() -> dict[int, int]:
     """Returns the integers in the payload by the header's size code, from p4/include/size.p4."""
     return {load(values).constants["SIZE_CODE"]: values for values in VALUES}
 
 
-def _header(name: str, header: types.HeaderType) -> Header:
+def header(name: str, type_: types.HeaderType) -> Header:
+    """Returns the places of a header's fields. Raises LayoutError: they have none that is fixed, or are no whole bytes."""
     fields, offset = [], 0
-    for f in header.fields.values():
+    for f in type_.fields.values():
         kind = types.underlying(f.type)
         if not isinstance(kind, types.BitType):
-            raise LayoutError(f"{header.name}.{f.name} is {f.type}: only bit<n> and int<n> have a fixed place")
+            raise LayoutError(f"{type_.name}.{f.name} is {f.type}: only bit<n> and int<n> have a fixed place")
         fields.append(Field(f.name, offset, kind.width, kind.signed))
         offset += kind.width
     if offset % 8:
-        raise LayoutError(f"{header.name} has {offset} bits: expected whole bytes")
+        raise LayoutError(f"{type_.name} has {offset} bits: expected whole bytes")
     return Header(name, _array(fields) or tuple(fields), offset // 8)
 
 

@@ -16,19 +16,18 @@ with extra("dev"):
     from scapy.layers.inet import UDP
     from scapy.packet import Packet, Raw, bind_layers
 
-from ina.aggregation.wire import layout
-from ina.aggregation.wire.dissector_atp import kinds
+from ina.aggregation.wire import kinds, layout
 from ina.aggregation.wire.scapy_layers import MOST, Check, described
 
 _WIRE = layout.load_atp()
-KINDS = kinds()
+KINDS = {kind.number: kind for kind in kinds.atp()}
 
 
 class ATP(Packet):
     """Type and flags, exponent, aggregator, life, job, sequence and bitmap of workers."""
 
     name = "ATP"
-    fields_desc = described(_WIRE["atp"], {"msg_type": KINDS["DATA"]})
+    fields_desc = described(_WIRE["atp"], {"msg_type": _WIRE.constants["ATP_DATA"]})
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         return ATPCheck
@@ -41,7 +40,8 @@ class ATPCheck(Check):
     fields_desc = described(_WIRE["check"])
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
-        return Raw if self.underlayer is not None and self.underlayer.msg_type == KINDS["PENDING"] else ATPValues
+        kind = KINDS.get(self.underlayer.msg_type) if self.underlayer is not None else None
+        return Raw if kind and kind.payload_bytes else ATPValues
 
 
 class ATPValues(Packet):

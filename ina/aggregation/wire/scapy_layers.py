@@ -18,12 +18,12 @@ with extra("dev"):
     from scapy.layers.inet import UDP
     from scapy.packet import Packet, Raw, bind_layers
 
-from ina.aggregation.wire import layout
+from ina.aggregation.wire import kinds, layout
 
 _WIRE = layout.load()
 _CODES = layout.size_codes()
 _CONSTANTS = _WIRE.constants
-_KINDS = layout.kinds()
+_KINDS = {kind.number: kind for kind in kinds.switchml()}
 _FORMATS = {(8, False): "B", (16, False): "!H", (32, False): "!I", (64, False): "!Q",
             (8, True): "b", (16, True): "!h", (32, True): "!i", (64, True): "!q"}
 MOST = max(layout.VALUES)
@@ -96,7 +96,8 @@ class Check(Packet):
             head = below.self_build() + head
             below = below.underlayer
         if not self.headers:
-            packet = packet[:2] + layout.checksum(head + packet).to_bytes(2, "big") + packet[4:]
+            extra = self.payload.self_build() if isinstance(self.payload, Receivers) else b""
+            packet = packet[:2] + layout.checksum(head + packet + extra).to_bytes(2, "big") + packet[4:]
         return packet + payload
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
@@ -105,14 +106,14 @@ class Check(Packet):
 
 def _payload(packet: Packet, payload: bytes) -> type[Packet]:
     head = _head(packet)
-    if isinstance(head, SwitchML):
-        if head.msg_type == _KINDS["pending"] and len(payload) >= _WIRE["pending"].size:
-            return Pending
-        if head.size in _CODES and head.msg_type == _KINDS["indices"] and len(payload) >= 2 * _CODES[head.size]:
-            return Indices
-        if head.size in _CODES and len(payload) >= 4 * _CODES[head.size]:
-            return Floats if head.msg_type == _KINDS["floats"] else Values
-    return Raw
+    kind = _KINDS.get(head.msg_type) if head is not None else None
+    if kind and isinstance(packet, Check) and kind.extra and len(payload) >= kind.extra.size:
+        return Receivers
+    if kind and kind.payload_bytes:
+        return Pending if len(payload) >= kind.payload_bytes else Raw
+    if head is None or head.size not in _CODES or len(payload) < (kind and kind.value_bytes or 4) * _CODES[head.size]:
+        return Raw
+    return _WORDS.get(kind.words, Values) if kind else Values
 
 
 class Pending(Packet):
@@ -120,6 +121,16 @@ class Pending(Packet):
 
     name = "SwitchML pending"
     fields_desc = described(_WIRE["pending"])
+
+
+class Receivers(Packet):
+    """Bitmaps of the workers that get the values, and of those that take part (p4/include/receivers/headers.p4)."""
+
+    name = "SwitchML receivers"
+    fields_desc = [field for kind in _KINDS.values() if kind.extra for field in described(kind.extra)]
+
+    def guess_payload_class(self, payload: bytes) -> type[Packet]:
+        return _payload(self, payload)
 
 
 class Values(Packet):
@@ -142,6 +153,8 @@ class Floats(Packet):
     name = "FPISA floats"
     fields_desc = [FieldListField("v", [], Field("", 0.0, "!f"), count_from=_count, max_count=MOST)]
 
+
+_WORDS = {"indices": Indices, "floats": Floats}
 
 for _port in range(_CONSTANTS["SWITCHML_PORT"], _CONSTANTS["SWITCHML_PORT"] + 0x10000 - _CONSTANTS["SWITCHML_MASK"]):
     bind_layers(UDP, SwitchML, dport=_port)

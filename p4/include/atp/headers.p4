@@ -43,11 +43,35 @@ enum bit<4> Type {
 }
 const bit<4> LAST_TYPE = 6;  // of those that a switch passes on
 
+/* The rest of each type, as in ../switchml/headers.p4. */
+@kind[program="atp", reduction="sum", values="optional", payload="values", words="integers", checked=1, result="result",
+      contributors="all", receivers="none", completes="all", again="pending"]
+const Type ATP_DATA         = Type.DATA;
+@kind[program="atp", reduction="sum", values="always", payload="values", words="floats", checked=1, result="float_result",
+      contributors="all", receivers="none", completes="all", again="pending"]
+const Type ATP_FLOATS       = Type.FLOATS;
+@kind[program="atp", values="optional", payload="values", words="integers", checked=1, contributors="none", receivers="all"]
+const Type ATP_RESULT       = Type.RESULT;
+@kind[program="atp", values="always", payload="values", words="floats", checked=1, contributors="none", receivers="all"]
+const Type ATP_FLOAT_RESULT = Type.FLOAT_RESULT;
+@kind[program="atp", payload="pending", contributors="none", receivers="sender"]
+const Type ATP_PENDING      = Type.PENDING;
+@kind[program="atp", reduction="max", values="optional", payload="values", words="integers", result="result",
+      contributors="all", receivers="none", completes="all", again="pending"]
+const Type ATP_MAXIMA       = Type.MAXIMA;
+@kind[program="atp", contributors="none", receivers="sender"]
+const Type ATP_REFUSED      = Type.REFUSED;
+
 // What IPv4 and UDP say of their lengths, payload not counted: check 12, ATP 16, UDP 8, IPv4 20.
 const bit<16> UDP_LENGTH     = 36;
 const bit<16> IPV4_LENGTH    = 56;
 const bit<16> VALUES_LENGTH  = 4 * VALUES;
-const bit<16> PENDING_LENGTH = 4;  // the bitmap of workers that the server has; switches do not look at it
+const bit<16> PENDING_LENGTH = 4;
+
+/* Only in a pending frame, from the server: the workers whose values it has. Switches do not look at them. */
+header pending_t {
+    bit<32> bitmap;
+}
 
 header atp_t {
     Type    msg_type;

@@ -8,7 +8,6 @@
 
 #define PROTOCOL "fpisa"
 
-const bit<4> SWITCHML_FLOATS = 7;
 #define NOR_MORE_TYPES && hdr.switchml.msg_type != SWITCHML_FLOATS
 #ifdef FIXED_ORDER
 #define AND_LIMITS , workers=FIXED_ORDER

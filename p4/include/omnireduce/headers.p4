@@ -12,8 +12,6 @@
 
 #include "../switchml/headers.p4"
 
-const bit<4> SWITCHML_ZEROS = 6;
-
 // A packet that stands for one of zeros (switchml/zeros.p4), and what it becomes.
 #define TYPE_OF_ZEROS SWITCHML_ZEROS
 #define TYPE_OF_VALUES SWITCHML_DATA

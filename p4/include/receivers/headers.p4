@@ -19,7 +19,6 @@
 
 #define PROTOCOL "receivers"
 
-const bit<4>  SWITCHML_TO = 8;
 const bit<16> RECEIVERS_LENGTH = 8;  // bytes
 
 header receivers_t {

@@ -23,10 +23,33 @@ const bit<16> SWITCHML_MASK  = 0xFFF0;
  * S     set (version) of the slot
  * C     a check header follows the exponents: in every frame of ours, in none of a published client
  */
+
+/* Kinds of packets, of this program and of those that include it: a number, and an annotation that says the rest. This is the only list
+ * of them: ina/aggregation/wire/kinds.py reads it, and says what each word means; all others are made from it.
+ */
+@kind[program="switchml", reduction="sum", values="optional", payload="values", words="integers", checked=1,
+      contributors="all", receivers="all", completes="all", again="pending"]
 const bit<4> SWITCHML_DATA    = 1;
+@kind[program="switchml", payload="pending", contributors="none", receivers="sender"]
 const bit<4> SWITCHML_PENDING = 2;
+@kind[program="switchml", reduction="max", values="optional", payload="values", words="integers",
+      contributors="all", receivers="all", completes="all", again="pending"]
 const bit<4> SWITCHML_MAXIMUM = 3;
+@kind[program="switchml", contributors="none", receivers="sender"]
 const bit<4> SWITCHML_REFUSED = 4;
+@kind[program="thc", reduction="own", values="always", payload="indices", words="indices", checked=1, result="data",
+      contributors="all", receivers="none", completes="all", again="pending"]
+const bit<4> SWITCHML_INDICES = 5;
+@kind[program="omnireduce", reduction="own", values="zeros", words="integers", checked=1, result="data",
+      contributors="all", receivers="all", completes="all", again="pending"]
+const bit<4> SWITCHML_ZEROS   = 6;
+@kind[program="fpisa", reduction="own", values="optional", payload="values", words="floats",
+      contributors="all", receivers="all", completes="all", again="pending"]
+const bit<4> SWITCHML_FLOATS  = 7;
+@kind[program="receivers", reduction="sum", values="optional", extra="receivers", payload="values", words="integers", checked=1,
+      contributors="sources", receivers="receivers", completes="members", again="pending"]
+const bit<4> SWITCHML_TO      = 8;
+
 const bit<3> SIZE_NONE        = 7;
 
 // What IPv4 and UDP say of their lengths, check header and payload not counted: SwitchML 8, exponents 2, UDP 8, IPv4 20.

@@ -13,7 +13,6 @@
 
 #define PROTOCOL "thc"
 
-const bit<4> SWITCHML_INDICES = 5;
 #define INDICES_LENGTH (2 * VALUES)  // bytes
 
 #define INDEX_FIELD(i) bit<16> v##i;

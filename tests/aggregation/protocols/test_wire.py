@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ina.aggregation import protocols
-from ina.aggregation.wire import c_header, dissector, layout
+from ina.aggregation.wire import c_header, dissector, kinds, layout
 from ina.aggregation.wire.layout import DATA, HEAD, PENDING, LayoutError, load
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base import manifest
@@ -345,7 +345,7 @@ def dissected(tmp_path, frames: list[bytes], names: list[str]) -> list[dict[str,
     """Returns what Wireshark shows of each frame."""
     need("tshark")
     script, capture = tmp_path / "switchml.lua", tmp_path / "run.pcap"
-    script.write_text(dissector.generate(load(256), layout.size_codes(), layout.kinds(), SOURCE))
+    script.write_text(dissector.generate(load(256), layout.size_codes(), kinds.switchml(), SOURCE))
     pcap(capture, frames)
     command = [tool("INA_TSHARK", "tshark"), "-X", f"lua_script:{script}", "-r", str(capture), "-T", "fields"]
     command += [part for name in names for part in ("-e", f"switchml.{name}")]

@@ -7,7 +7,7 @@ import pytest
 from c_program import INCLUDES
 from capabilities import need, tool
 
-from ina.aggregation.wire import c_header, dissector_atp, layout
+from ina.aggregation.wire import c_header, dissector_atp, kinds, layout
 from ina.aggregation.wire.layout import ATP_DATA, ATP_HEAD, load_atp
 
 pytestmark = pytest.mark.build
@@ -28,8 +28,8 @@ def over_udp(body: bytes) -> bytes:
 def test_places():
     assert (WIRE.size(ATP_HEAD), WIRE.size(ATP_DATA)) == (70, 198)
     assert WIRE["atp"].unpack(WIRE.pack(atp=HEAD)) == HEAD
-    assert dissector_atp.kinds() == {"DATA": 1, "FLOATS": 2, "RESULT": 3, "FLOAT_RESULT": 4, "PENDING": 5, "MAXIMA": 6,
-                                      "REFUSED": 7}
+    assert {kind.name: kind.number for kind in kinds.atp()} == {
+        "data": 1, "floats": 2, "result": 3, "float_result": 4, "pending": 5, "maxima": 6, "refused": 7}
 
 
 # what host/protocol/atp_frame.h says -> what the P4 program says
@@ -45,7 +45,7 @@ SAME = {
     "INA_ATP_RESEND": "P4_ATP_RESEND_MASK", "INA_ATP_COLLISION": "P4_ATP_COLLISION_MASK", "INA_ATP_ECN": "P4_ATP_ECN_MASK",
     "INA_ATP_OVERFLOW": "P4_ATP_OVERFLOW_MASK", "INA_ATP_PENDING_PAYLOAD": "P4_PENDING_LENGTH",
     "INA_ATP_PAYLOAD - INA_INTERNET_IP": "P4_IPV4_LENGTH", "INA_ATP_PAYLOAD - INA_INTERNET_UDP": "P4_UDP_LENGTH",
-    **{f"INA_ATP_{name}": str(value) for name, value in dissector_atp.kinds().items()},
+    **{f"INA_ATP_{kind.name.upper()}": str(kind.number) for kind in kinds.atp()},
 }
 
 
@@ -104,7 +104,7 @@ def test_scapy_reads_and_builds(kind, payload):
 def test_wireshark_reads_it(tmp_path):
     need("tshark")
     script, capture = tmp_path / "atp.lua", tmp_path / "run.pcap"
-    script.write_text(dissector_atp.generate(load_atp(), "p4/include/atp/headers.p4"))
+    script.write_text(dissector_atp.generate(load_atp(), kinds.atp(), "p4/include/atp/headers.p4"))
     frames = [over_udp(WIRE.pack(atp=HEAD, check={}) + bytes([0, 0, 0, 6])),
               over_udp(WIRE.pack(atp=HEAD | {"msg_type": 1}, check={}, values={"v": [2**32 - 1 - i for i in range(32)]})),
               over_udp(WIRE.pack(atp=HEAD)[:10])]

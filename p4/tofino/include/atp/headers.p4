@@ -58,11 +58,6 @@ const bit<8> CELLS_OF_PACKET = 6;
 const bit<8> CELLS_OF_PACKET = 7;
 #endif
 
-/* Only in a pending frame: the workers that the server has. The switch only wants to know that it is there. */
-header pending_t {
-    bit<32> bitmap;
-}
-
 // What egress looks up leaves the first stage's tables to ingress.
 #define EGRESS_STAGE @stage(1)
 

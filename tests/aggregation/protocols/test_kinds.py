@@ -1,0 +1,68 @@
+"""The table of packet kinds: read from annotations in P4, shown by the tools that are made from it."""
+
+from __future__ import annotations
+
+import pytest
+from capabilities import need
+
+from ina.aggregation import protocols
+from ina.aggregation.wire import kinds, layout
+from ina.aggregation.wire.layout import LayoutError
+
+pytestmark = pytest.mark.fast
+ROW = '@kind[program="switchml"{}]\nconst bit<4> X_{} = {};\n'
+
+
+def test_each_number_has_the_name_that_the_programs_use():
+    assert [(kind.number, kind.name) for kind in kinds.switchml()] == [
+        (1, "data"), (2, "pending"), (3, "maximum"), (4, "refused"), (5, "indices"), (6, "zeros"), (7, "floats"), (8, "to")]
+    for rows, prefix, wire in ((kinds.switchml(), "SWITCHML_", layout.load()), (kinds.atp(), "ATP_", layout.load_atp())):
+        assert {f"{prefix}{kind.name.upper()}": kind.number for kind in rows} == {
+            name: number for name, number in wire.constants.items()
+            if name.startswith(prefix) and name.removeprefix(prefix) not in ("PORT", "MASK")}, "each constant has a row"
+
+
+def test_sizes_are_those_of_the_headers():
+    sizes = {kind.name: (kind.extra_bytes, kind.value_bytes, kind.payload_bytes) for kind in kinds.switchml()}
+    assert sizes == {"data": (0, 4, 0), "pending": (0, 0, 4), "maximum": (0, 4, 0), "refused": (0, 0, 0), "indices": (0, 2, 0),
+                     "zeros": (0, 0, 0), "floats": (0, 4, 0), "to": (8, 4, 0)}
+    assert {kind.name: kind.payload_bytes for kind in kinds.atp() if kind.payload_bytes} == {"pending": 4}
+
+
+def test_every_row_is_of_a_protocol_that_declares_its_reduction():
+    numbers = {"sum": protocols.SUM, "max": protocols.MAX, "own": protocols.OWN}
+    for kind in (*kinds.switchml(), *kinds.atp()):
+        if kind.reduction != "none":
+            assert numbers[kind.reduction] in protocols.reductions(kind.program), kind.name
+        assert (kind.completes == "none") == (kind.contributors == "none"), kind.name
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (ROW.format(', reduction="mean"', "A", 1), r"X_A: reduction = 'mean': expected one of \['none', 'sum', 'max', 'own'\]"),
+        (ROW.format(", checked=2", "A", 1), r"X_A: checked = 2: expected one of \[0, 1\]"),
+        (ROW.format(", again=3", "A", 1), "X_A: again = 3: expected a name"),
+        (ROW.format(', colour="red"', "A", 1), "X_A: there is no column 'colour'"),
+        (ROW.format(', payload="sums"', "A", 1), "X_A: there is no header sums_t"),
+        (ROW.format(', again="b"', "A", 1), "X_A: there is no kind 'b'; there are: a"),
+        (ROW.format("", "A", 1) + ROW.format("", "B", 1), "two kinds have one number: a 1, b 1"),
+        ("@kind[reduction=\"sum\"] const bit<4> X_A = 1;", "X_A: program = '': there is no"),
+    ],
+)
+def test_wrong_rows_say_what_was_expected(tmp_path, text, problem):
+    path = tmp_path / "headers.p4"
+    path.write_text(text)
+    with pytest.raises(LayoutError, match=problem):
+        kinds.read(path, "X_")
+
+
+def test_scapy_reads_and_builds_packets_for_receivers():
+    need("scapy")
+    from ina.aggregation.wire.scapy_layers import Check, Exponents, Receivers, SwitchML, Values
+
+    built = SwitchML(msg_type=8, size=0) / Exponents() / Check() / Receivers(ranks=5, members=7) / Values(v=list(range(32)))
+    read = SwitchML(bytes(built))
+    assert (read[Receivers].ranks, read[Receivers].members, read[Values].v) == (5, 7, list(range(32)))
+    assert layout.checksum(bytes(built)[:30]) == 0, "the checksum covers both bitmaps"
+    assert Values not in SwitchML(bytes(SwitchML(msg_type=8, size=7) / Exponents() / Check() / Receivers(ranks=5, members=7)))
