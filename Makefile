@@ -32,7 +32,7 @@ $(error make: the checkout is incomplete, or there is no $(PYTHON); see above)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run experiment experiments figures test test-all test-fast judges conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak check docs clean data mininet tofino
+.PHONY: help build run experiment experiments figures test test-all test-fast judges conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak check generated docs clean data mininet tofino
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -106,6 +106,9 @@ bench-dpdk: dpdk ## measure workers and switch over DPDK on two cores, without a
 
 check: $(VENV)/built $(VENV)/tested-with ## check without running tests: style, types, C warnings, spelling, links: ARGS="types c"
 	@.ci/check $(RUN) $(ARGS)
+
+generated: | $(VENV)/installed ## write what the C code knows of the wire (host/protocol/kinds.h, wire.h, atp_wire.h), after a change of p4/include
+	@$(RUN) host/generate.py
 
 docs: $(VENV)/built $(VENV)/documented ## build the documentation as one searchable site: build/site/index.html
 	@$(RUN) docs/site/generate.py

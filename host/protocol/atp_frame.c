@@ -10,16 +10,16 @@ enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_p
         return INA_ATP_MALFORMED;
     memcpy(&h, pkt->data, INA_ATP_PAYLOAD);
     const int payload = ina_internet_payload(&h.net, pkt->len) - (INA_ATP_PAYLOAD - INA_INTERNET_SIZE);
-    const uint32_t type = h.type_flags >> 4;
+    const uint32_t type = h.type_flags >> INA_ATP_TYPE_SHIFT;
     if (ina_check_headers(&h.type_flags, INA_ATP_PAYLOAD - INA_INTERNET_SIZE))
         return INA_ATP_CORRUPT;
     if (type != INA_ATP_REFUSED && h.check.version != INA_WIRE_VERSION)
         return INA_ATP_VERSION;
-    if (type < INA_ATP_DATA || type > INA_ATP_REFUSED)
+    const struct ina_kind *kind = &ina_atp_kinds[type];
+    const int whole = kind->payload ? kind->payload : (int)(4 * values);
+    if (!kind->up && !kind->down)
         return INA_ATP_MALFORMED;
-    if (type == INA_ATP_PENDING ? payload != INA_ATP_PENDING_PAYLOAD : payload != 0 && payload != (int)(4 * values))
-        return INA_ATP_MALFORMED;
-    if (payload == 0 && (type == INA_ATP_FLOATS || type == INA_ATP_FLOAT_RESULT))
+    if (payload != whole && (payload || kind->payload || kind->values == INA_VALUES_ALWAYS))
         return INA_ATP_MALFORMED;
 
     const uint64_t identity = __builtin_bswap64(h.identity);
@@ -54,7 +54,7 @@ uint8_t *ina_atp_write(struct ina_packet *pkt, const struct ina_internet *net, u
     struct ina_atp_wire *h = (struct ina_atp_wire *)pkt->data;
     const uint32_t room = pkt->len + pkt->tailroom, len = INA_ATP_PAYLOAD + payload;
     h->net = *net;
-    h->type_flags = (uint8_t)(type << 4 | flags);
+    h->type_flags = (uint8_t)(type << INA_ATP_TYPE_SHIFT | flags);
     h->index = htons((uint16_t)index);
     h->identity = __builtin_bswap64(identity);
     h->bitmap = htonl(bitmap);

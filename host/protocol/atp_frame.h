@@ -1,31 +1,12 @@
-/* Layout of an ATP frame, as in p4/include/atp/headers.p4: the only place in the host's C code that knows it.
- *
- *     Ethernet 14 | IPv4 20 | UDP 8 | ATP 16 | check 12 | values 4 K, or the workers that the server has 4 (pending), or nothing
- */
+/* ATP's frames, bytes apart from meaning: a checked view of a received frame, and the writer of one. Layout: atp_wire.h. */
 #ifndef INA_ATP_FRAME_H
 #define INA_ATP_FRAME_H
 
-#include "check.h"
-#include "internet.h"
+#include "atp_wire.h"
 #include "packet.h"
 
-struct ina_atp_wire {
-    struct ina_internet net;
-    uint8_t type_flags;         /* type 4 bits, then a bit each: resend, collision, ECN, overflow */
-    int8_t exponent;
-    uint16_t index;
-    uint64_t identity;          /* life 16 | job 8 | sequence 40 */
-    uint32_t bitmap;
-    struct ina_check_header check;
-    uint8_t payload[];
-} __attribute__((packed));
-
-enum { INA_ATP_DATA = 1, INA_ATP_FLOATS = 2, INA_ATP_RESULT = 3, INA_ATP_FLOAT_RESULT = 4, INA_ATP_PENDING = 5,
-       INA_ATP_MAXIMA = 6, INA_ATP_REFUSED = 7 };
-enum { INA_ATP_RESEND = 8, INA_ATP_COLLISION = 4, INA_ATP_ECN = 2, INA_ATP_OVERFLOW = 1, INA_ATP_FLAGS = 15 };
-enum { INA_ATP_PAYLOAD = INA_INTERNET_SIZE + 28, INA_ATP_PENDING_PAYLOAD = 4, INA_ATP_SEQUENCE_BITS = 40, INA_ATP_LIFE_SHIFT = 48 };
+enum { INA_ATP_FLAGS = INA_ATP_RESEND | INA_ATP_COLLISION | INA_ATP_ECN | INA_ATP_OVERFLOW };
 #define INA_ATP_SEQUENCE_MASK ((1ull << INA_ATP_SEQUENCE_BITS) - 1)
-static_assert(sizeof(struct ina_atp_wire) == INA_ATP_PAYLOAD, "ATP's header is 16 bytes, check is 12");
 
 struct ina_atp_view {
     uint8_t type, flags;
@@ -48,18 +29,18 @@ enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_p
 
 static inline int ina_atp_upwards(uint32_t type)
 {
-    return type == INA_ATP_DATA || type == INA_ATP_FLOATS || type == INA_ATP_MAXIMA;
+    return ina_atp_kinds[type].up;
 }
 
 static inline uint64_t ina_atp_identity(uint32_t life, uint32_t job, uint64_t seq)
 {
-    return (uint64_t)(uint16_t)life << INA_ATP_LIFE_SHIFT | (uint64_t)(uint8_t)job << INA_ATP_SEQUENCE_BITS | (seq & INA_ATP_SEQUENCE_MASK);
+    return (uint64_t)(uint16_t)life << INA_ATP_LIFE_SHIFT | (uint64_t)(uint8_t)job << INA_ATP_JOB_SHIFT | (seq & INA_ATP_SEQUENCE_MASK);
 }
 
 /* Job in an identity as it is on the wire. */
 static inline uint8_t ina_atp_job(uint64_t identity)
 {
-    return (uint8_t)(__builtin_bswap64(identity) >> INA_ATP_SEQUENCE_BITS);
+    return (uint8_t)(__builtin_bswap64(identity) >> INA_ATP_JOB_SHIFT);
 }
 
 /* Nonces of one worker's packet of this number; they differ for integers and floats, and by the exponent. */

@@ -9,7 +9,7 @@ static void prepare(uint8_t *bytes, const struct ina_worker_config *config, uint
     struct ina_wire_frame h = {
         .type_overflow_size = (uint8_t)(INA_WIRE_DATA << 4 | size_code),
         .job = (uint8_t)config->job,
-        .e1 = (uint8_t)config->life,
+        .e1 = (int8_t)config->life,
     };
     ina_internet_write(&h.net, &config->self, &config->peer, INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + payload);
     memcpy(bytes, &h, INA_WIRE_PAYLOAD);
@@ -32,7 +32,7 @@ static void expect(struct ina_frame_template *frame, const struct ina_worker_con
         .type_overflow_size = (uint8_t)~INA_WIRE_OVERFLOW,
         .job = 0xff,
         .set_slot = htons((uint16_t)(INA_WIRE_CHECKED | (INA_WIRE_SLOT & ~(config->slots - 1)))),
-        .e1 = 0xff,
+        .e1 = -1,
         .check.version = 0xff,
     };
     memcpy(&h, frame->data, INA_WIRE_PAYLOAD);
@@ -60,8 +60,8 @@ int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_
     prepare(frame->data, config, frame->size_code, 4 * config->values);
     prepare(frame->indices, config, frame->size_code, 2 * config->values);
     prepare(frame->bare, config, INA_WIRE_SIZE_NONE, 0);
-    prepare(frame->to_data, config, frame->size_code, INA_WIRE_RECEIVERS + 4 * config->values);
-    prepare(frame->to_bare, config, INA_WIRE_SIZE_NONE, INA_WIRE_RECEIVERS);
+    prepare(frame->to_data, config, frame->size_code, (uint32_t)sizeof(struct ina_wire_receivers) + 4 * config->values);
+    prepare(frame->to_bare, config, INA_WIRE_SIZE_NONE, (uint32_t)sizeof(struct ina_wire_receivers));
     expect(frame, config);
     return 0;
 }
@@ -82,7 +82,7 @@ static int type_has_size(uint32_t type, uint32_t size, uint32_t size_of_values)
 enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const struct ina_packet *pkt,
                                            const struct ina_frame_template *frame, const struct ina_worker_config *config)
 {
-    uint8_t copy[INA_WIRE_PAYLOAD + INA_WIRE_RECEIVERS] = {0}; /* a copy of shared memory: the checked bytes are the used ones */
+    uint8_t copy[INA_WIRE_PAYLOAD + sizeof(struct ina_wire_receivers)] = {0}; /* a copy of shared memory: the checked bytes are the used ones */
     const struct ina_wire_frame *h = (const struct ina_wire_frame *)copy;
     if (pkt->len < INA_WIRE_PAYLOAD)
         return INA_FRAME_MALFORMED;
@@ -98,14 +98,14 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
     if (!(h->set_slot & htons(INA_WIRE_CHECKED)))
         return INA_FRAME_VERSION;
     const uint32_t type = h->type_overflow_size >> 4, size = h->type_overflow_size & INA_WIRE_SIZE;
-    const uint32_t more = type == INA_WIRE_TO ? INA_WIRE_RECEIVERS : 0;
+    const uint32_t more = type == INA_WIRE_TO ? (uint32_t)sizeof(struct ina_wire_receivers) : 0;
     if (ina_check_headers(&h->type_overflow_size, INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + more))
         return INA_FRAME_CORRUPT;
-    const uint32_t payload = type == INA_WIRE_PENDING ? INA_WIRE_PENDING_PAYLOAD
+    const uint32_t payload = type == INA_WIRE_PENDING ? (uint32_t)sizeof(struct ina_wire_pending)
                              : more + (size == INA_WIRE_SIZE_NONE ? 0 : 4 * frame->values);
     const uint32_t set_slot = ntohs(h->set_slot);
     if (type == INA_WIRE_REFUSED) {
-        if (h->job != config->job || h->e1 != (uint8_t)config->life)
+        if (h->job != config->job || h->e1 != (int8_t)config->life)
             return INA_FRAME_FOREIGN;
         *view = (struct ina_frame_view){.refused = 1, .version = h->check.version, .slot = set_slot & INA_WIRE_SLOT & (config->slots - 1)};
         return INA_FRAME_OK;
@@ -115,7 +115,7 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
     if (!type_has_size(type, size, frame->size_code)
         || (uint32_t)length != INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + payload)
         return INA_FRAME_MALFORMED;
-    if (h->job != config->job || h->e1 != (uint8_t)config->life)
+    if (h->job != config->job || h->e1 != (int8_t)config->life)
         return INA_FRAME_FOREIGN;
     if ((set_slot & INA_WIRE_SLOT) >= config->slots)
         return INA_FRAME_MALFORMED;
@@ -145,7 +145,7 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
     }
     if (view->to) {
         uint32_t sets[2];
-        memcpy(sets, h->payload, INA_WIRE_RECEIVERS);
+        memcpy(sets, h->payload, sizeof sets);
         view->receivers = ntohl(sets[0]);
         view->members = ntohl(sets[1]);
     }

@@ -6,8 +6,11 @@
 #include <string.h>
 
 #include "packet.h"
+#include "port.h"
 #include "protocol.h"
 #include "wire.h"
+
+static_assert((INA_PORT_HEADROOM + INA_WIRE_PAYLOAD) % 64 == 0, "values begin a cache line");
 
 /* Headers from the source MAC address on as words of 8 bytes. In little endian, a word's lowest byte is the first. */
 enum { INA_FRAME_WORDS = 7, INA_FRAME_BEGIN = 8, INA_FRAME_CHECKED = 4 /* first word of the checksum, behind its 2 first bytes */ };
@@ -37,7 +40,7 @@ int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_
 /* Of a packet of a type to the switch. */
 static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, uint32_t type, int with_values)
 {
-    return INA_WIRE_PAYLOAD + (type == INA_WIRE_TO ? INA_WIRE_RECEIVERS : 0u)
+    return INA_WIRE_PAYLOAD + (type == INA_WIRE_TO ? sizeof(struct ina_wire_receivers) : 0u)
            + (type == INA_WIRE_INDICES ? 2 * frame->values : with_values ? 4 * frame->values : 0);
 }
 

@@ -128,7 +128,7 @@ int ina_ps_job_of(const struct ina_packet *pkt)
     if (pkt->len < INA_ATP_PAYLOAD)
         return -1;
     memcpy(&h, pkt->data, INA_ATP_PAYLOAD);
-    const uint32_t type = h.type_flags >> 4;
+    const uint32_t type = h.type_flags >> INA_ATP_TYPE_SHIFT;
     if (ina_internet_payload(&h.net, pkt->len) < 0 || !ina_atp_upwards(type))
         return -1;
     return ina_atp_job(h.identity);
@@ -365,7 +365,7 @@ static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t numbe
     struct row *row = row_at(st, number);
     const int complete = row->bitmap == st->full, integers = row->floats && row->ask_integers;
     const uint32_t type = integers ? INA_ATP_RESULT : !complete ? INA_ATP_PENDING : row->floats ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
-    const uint32_t payload = type == INA_ATP_PENDING ? INA_ATP_PENDING_PAYLOAD : !integers && row->kind ? 4 * c->values : 0;
+    const uint32_t payload = type == INA_ATP_PENDING ? (uint32_t)sizeof(struct ina_atp_pending) : !integers && row->kind ? 4 * c->values : 0;
     if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
         return -1;
     struct ina_internet net;

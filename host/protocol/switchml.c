@@ -73,7 +73,7 @@ static uint32_t frame_size(const struct ina_worker_config *config)
 
 static uint32_t frame_size_routes(const struct ina_worker_config *config)
 {
-    return frame_size(config) + INA_WIRE_RECEIVERS;
+    return frame_size(config) + (uint32_t)sizeof(struct ina_wire_receivers);
 }
 
 static int init_as(struct state *st, const struct ina_worker_config *config, uint32_t looks_ahead, uint32_t adds_floats)
@@ -265,11 +265,11 @@ static inline __attribute__((always_inline)) int write_packet(struct state *st, 
     struct ina_wire_frame *frame =
         ina_frame_write(pkt, &st->frame, type, with_values, (uint32_t)seq, index, slot->set);
     const struct ina_tensors *ts = ina_slots_tensors(st);
-    const uint32_t more = type == INA_WIRE_TO ? INA_WIRE_RECEIVERS : 0;
+    const uint32_t more = type == INA_WIRE_TO ? (uint32_t)sizeof(struct ina_wire_receivers) : 0;
     struct ina_check check = {{0}};
     if (type == INA_WIRE_TO) {
         const uint32_t sets[2] = {htonl(route.receivers), htonl(route.members)};
-        memcpy(frame->payload, sets, INA_WIRE_RECEIVERS);
+        memcpy(frame->payload, sets, sizeof sets);
     }
     if (type == INA_WIRE_ZEROS) {
         check = check_of_zeros(st, tensors, slot->op, seq);

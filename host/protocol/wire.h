@@ -1,49 +1,48 @@
-/* Layout of a SwitchML frame, as p4/include/switchml/headers.p4 draws it: the one place of the host's C code that knows
- * where a field is; internet.h is that of the headers in front. Multi-byte fields are big endian.
+/* Written by `make generated` from p4/include/switchml/headers.p4: do not edit. Multi-byte members are big endian.
  *
- *     Ethernet 14 | IPv4 20 | UDP 8 | SwitchML 8 | exponents 2 | check 12 | values 4 K, or workers missing 4, or nothing
+ *     ethernet 14 | ipv4 20 | udp 8 | switchml 8 | exponents 2 | check 12 | payload (kinds.h)
  */
 #ifndef INA_WIRE_H
 #define INA_WIRE_H
 
 #include "check.h"
 #include "internet.h"
-#include "port.h"
+#include "kinds.h"
 
 struct ina_wire_frame {
     struct ina_internet net;
-    uint8_t type_overflow_size; /* 4 | 1 | 3 bits */
+    uint8_t type_overflow_size; /* msg_type 4 | overflow 1 | size 3 bits */
     uint8_t job;
     uint32_t tsi;
     uint16_t set_slot;          /* set 1 | checked 1 | slot 14 bits */
     int8_t e0;
-    uint8_t e1;
+    int8_t e1;
     struct ina_check_header check;
-    uint8_t payload[];
+    uint8_t payload[];          /* a header of the kind's own, if it has one, then its values */
 } __attribute__((packed));
 
 enum {
-    INA_WIRE_DATA = 1,          /* message types */
-    INA_WIRE_PENDING = 2,
-    INA_WIRE_MAXIMUM = 3,
-    INA_WIRE_REFUSED = 4,
-    INA_WIRE_INDICES = 5,       /* up only, to p4/thc.p4: indices.h */
-    INA_WIRE_ZEROS = 6,         /* to and from p4/omnireduce.p4: ahead.h */
-    INA_WIRE_FLOATS = 7,        /* to and from p4/fpisa.p4 */
-    INA_WIRE_TO = 8,            /* to and from p4/receivers.p4: behind the check header bitmaps of workers, then values or nothing */
-    INA_WIRE_OVERFLOW = 0x08,
-    INA_WIRE_SIZE = 0x07,
-    INA_WIRE_SIZE_NONE = 7,
+    INA_WIRE_TYPE_SHIFT = 4,
+    INA_WIRE_OVERFLOW = 0x8,
+    INA_WIRE_SIZE = 0x7,
     INA_WIRE_SET = 0x8000,
     INA_WIRE_CHECKED = 0x4000,
     INA_WIRE_SLOT = 0x3fff,
-    INA_WIRE_PAYLOAD = INA_INTERNET_SIZE + 22,
-    INA_WIRE_PENDING_PAYLOAD = 4,
-    INA_WIRE_RECEIVERS = 8,     /* bytes of those bitmaps: who gets the values, who takes part */
-    INA_WIRE_MOST_VALUES = 2048 /* of the longest packet */
+    INA_WIRE_PAYLOAD = INA_INTERNET_SIZE + 22
 };
-static_assert(sizeof(struct ina_wire_frame) == INA_WIRE_PAYLOAD, "SwitchML is 8 bytes, exponents are 2, check is 12");
-static_assert((INA_PORT_HEADROOM + INA_WIRE_PAYLOAD) % 64 == 0, "values begin a cache line");
+static_assert(sizeof(struct ina_wire_frame) == INA_WIRE_PAYLOAD, "as in p4/include/switchml/headers.p4");
+static_assert(INA_WIRE_VERSION == 2, "as in p4/include/frame.p4");
+
+struct ina_wire_pending {
+    uint32_t missing;
+} __attribute__((packed));
+
+struct ina_wire_receivers {
+    uint32_t ranks;
+    uint32_t members;
+} __attribute__((packed));
+
+enum { INA_WIRE_SIZE_NONE = 7, INA_WIRE_MOST_VALUES = 2048 };
 
 /* Size code of K values in a packet, -1: there is none. */
 static inline int ina_wire_size_code(uint32_t values)

@@ -17,7 +17,7 @@ WRONG, LEAKED, STUCK = "wrong sum|twice", "leaked", "stuck"
 _LARGEST = "meta.first == 1 || hdr.exponents.e0 > (int<8>)largest0"
 _INCARNATION = "            if incarnation not in self._taken:\n                return incarnation"
 _RESEND, _NEVER = (f"if ({test}) {{\n                            " for test in ("hdr.atp.resend == 1", "false"))
-_LIFE = "\n    if (h->job != config->job || h->e1 != (uint8_t)config->life)"
+_LIFE = "\n    if (h->job != config->job || h->e1 != (int8_t)config->life)"
 
 
 def p4(file: str, old: str, new: str, violation: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
@@ -51,7 +51,7 @@ PLANTS = {
         "switchml/aggregation", "overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);", "", "overflow"),
     "maxima are added": p4("switchml/aggregation", "hdr.switchml.msg_type == SWITCHML_MAXIMUM", "false",
                           f"{WRONG}|wrong overflow flag"),
-    "workers do not compare lives": c("frame", _LIFE, "\n    if (h->job != config->job)", ".", (".e1 = 0xff,", ".e1 = 0,")),
+    "workers do not compare lives": c("frame", _LIFE, "\n    if (h->job != config->job)", ".", (".e1 = -1,", ".e1 = 0,")),
     "workers compare whole packet numbers": c("switchml", "view.tsi != (uint32_t)seq\n", "view.tsi != seq\n", STUCK),
     "workers take a result of another phase": c(
         "switchml", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", WRONG),

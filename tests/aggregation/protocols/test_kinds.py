@@ -6,8 +6,9 @@ import pytest
 from capabilities import need
 
 from ina.aggregation import protocols
-from ina.aggregation.wire import kinds, layout
+from ina.aggregation.wire import host_headers, kinds, layout
 from ina.aggregation.wire.layout import LayoutError
+from ina.base.paths import p4_dir
 
 pytestmark = pytest.mark.fast
 ROW = '@kind[program="switchml"{}]\nconst bit<4> X_{} = {};\n'
@@ -66,3 +67,8 @@ def test_scapy_reads_and_builds_packets_for_receivers():
     assert (read[Receivers].ranks, read[Receivers].members, read[Values].v) == (5, 7, list(range(32)))
     assert layout.checksum(bytes(built)[:30]) == 0, "the checksum covers both bitmaps"
     assert Values not in SwitchML(bytes(SwitchML(msg_type=8, size=7) / Exponents() / Check() / Receivers(ranks=5, members=7)))
+
+
+@pytest.mark.parametrize("path", host_headers.FILES)
+def test_what_the_host_s_code_knows_is_what_the_programs_say(path):
+    assert (p4_dir().parent / path).read_text() == host_headers.FILES[path](), "run make generated"

@@ -43,7 +43,7 @@ SAME = {
     "offsetof(struct ina_atp_wire, bitmap)": "P4_ATP_OFFSET + offsetof(struct p4_atp, bitmap)",
     "INA_ATP_SEQUENCE_BITS": "8 * sizeof(((struct p4_atp *)0)->sequence)",
     "INA_ATP_RESEND": "P4_ATP_RESEND_MASK", "INA_ATP_COLLISION": "P4_ATP_COLLISION_MASK", "INA_ATP_ECN": "P4_ATP_ECN_MASK",
-    "INA_ATP_OVERFLOW": "P4_ATP_OVERFLOW_MASK", "INA_ATP_PENDING_PAYLOAD": "P4_PENDING_LENGTH",
+    "INA_ATP_OVERFLOW": "P4_ATP_OVERFLOW_MASK", "sizeof(struct ina_atp_pending)": "P4_PENDING_LENGTH",
     "INA_ATP_PAYLOAD - INA_INTERNET_IP": "P4_IPV4_LENGTH", "INA_ATP_PAYLOAD - INA_INTERNET_UDP": "P4_UDP_LENGTH",
     **{f"INA_ATP_{kind.name.upper()}": str(kind.number) for kind in kinds.atp()},
 }

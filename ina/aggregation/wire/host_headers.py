@@ -1,0 +1,209 @@
+"""What the host's C code knows of the wire: FILES of the checkout that are made from the P4 programs' headers.
+
+They are in the checkout since C is compiled before the P4 compiler can run. ``make generated`` writes them; a test compares them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+
+from ina.aggregation.wire import kinds, layout
+from ina.aggregation.wire.kinds import COLUMNS, Kind
+from ina.aggregation.wire.layout import Field, Layout, Unit
+
+NOTE = "Written by `make generated` from"
+_TYPES = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
+_REDUCTIONS = {"none": "", "sum": "INA_SUM", "max": "INA_MAX", "own": "INA_OWN"}
+_MEMBERS = {  # names of members that are more than one field, by those of their units
+    ("msg_type_overflow_size",): "type_overflow_size",
+    ("set_checked_slot",): "set_slot",
+    ("msg_type_resend_collision_ecn_overflow",): "type_flags",
+    ("life", "job", "sequence"): "identity",
+}
+
+
+
+def frame(
+    wire: Layout, rows: Sequence[Kind], source: str, file: str, prefix: str, struct: str, head: Sequence[str],
+) -> str:
+    """Returns the C header ``file`` with the frame as a ``struct``: the headers ``head`` lie between UDP and the check header.
+    Constants have the ``prefix``."""
+    units = [unit for name in head for unit in _members(wire[name].units)]
+    size = wire.size(head) + wire["check"].size
+    picture = " | ".join(f"{name} {wire[name].size}" for name in ("ethernet", "ipv4", "udp", *head, "check"))
+    behind = [header for row in rows for header in (row.extra, None if row.has_values else row.payload) if header]
+    return "\n".join([
+        f"/* {NOTE} {source}: do not edit. Multi-byte members are big endian.",
+        " *",
+        f" *     {picture} | payload (kinds.h)",
+        " */",
+        f"#ifndef {_guard(file)}",
+        f"#define {_guard(file)}",
+        "",
+        '#include "check.h"',
+        '#include "internet.h"',
+        '#include "kinds.h"',
+        "",
+        f"struct {struct} {{",
+        "    struct ina_internet net;",
+        *(f"    {_declared(unit)}" for unit in units),
+        "    struct ina_check_header check;",
+        "    uint8_t payload[];          /* a header of the kind's own, if it has one, then its values */",
+        "} __attribute__((packed));",
+        "",
+        "enum {",
+        *(f"    {prefix}_{name} = {value}," for unit in units for name, value in _bits(unit)),
+        f"    {prefix}_PAYLOAD = INA_INTERNET_SIZE + {size}",
+        "};",
+        f'static_assert(sizeof(struct {struct}) == {prefix}_PAYLOAD, "as in {source}");',
+        f'static_assert(INA_WIRE_VERSION == {wire.constants["WIRE_VERSION"]}, "as in p4/include/frame.p4");',
+        *(line for header in behind for line in _struct(f"{prefix}_{header.name}".lower(), header.units)),
+        *_size_codes(wire, prefix),
+        "",
+        "#endif",
+        "",
+    ])
+
+
+def kinds_header(tables: Mapping[str, tuple[str, Sequence[Kind]]], source: str, file: str) -> str:
+    """Returns the C header ``file`` with tables of kinds, by the prefix of their constants: each has a name, and rows."""
+    programs = dict.fromkeys(kind.program for _, rows in tables.values() for kind in rows)
+    columns = {"values": COLUMNS["values"], "words": COLUMNS["words"], "program": programs}
+    return "\n".join([
+        f"/* {NOTE}",
+        f" * {source}: do not edit. */",
+        f"#ifndef {_guard(file)}",
+        f"#define {_guard(file)}",
+        "",
+        '#include "protocol.h"',
+        "",
+        *(f"enum {{ {', '.join(_word(column, word) for word in words)} }};" for column, words in columns.items()),
+        "",
+        "struct ina_kind {           /* docs/reference/packet-kinds.md */",
+        "    uint8_t program;        /* that has it first */",
+        "    uint8_t up, down;       /* 1: workers send it; they get it */",
+        "    uint8_t reduction;      /* enum ina_reduction, of what goes up */",
+        "    uint8_t some;           /* 1: from and to some workers only, whom its header names */",
+        "    uint8_t values, words;",
+        "    uint8_t extra, payload; /* bytes of its header behind the check header, and of a payload that is no values */",
+        "    uint8_t value;          /* bytes of each value */",
+        "    uint8_t checked;        /* 1: the check words are those of the values */",
+        "    uint8_t result;         /* kind of the result */",
+        "};",
+        *(line for prefix, (name, rows) in tables.items() for line in _table(prefix, name, rows)),
+        "",
+        "#endif",
+        "",
+    ])
+
+
+def _table(prefix: str, name: str, rows: Sequence[Kind]) -> list[str]:
+    numbers = ", ".join(f"{prefix}_{kind.name.upper()} = {kind.number}" for kind in rows)
+    return [
+        "",
+        "enum {",
+        *(f"    {line.strip()}" for line in _wrapped(numbers)),
+        "};",
+        f"static const struct ina_kind {name}[16] = {{ /* by message type; others have no row */",
+        *(line for kind in rows for line in _wrapped(f"[{prefix}_{kind.name.upper()}] = {{{_row(prefix, kind)}}},")),
+        "};",
+    ]
+
+
+def _row(prefix: str, kind: Kind) -> str:
+    up = kind.contributors != "none"
+    cells = {
+        "program": _word("program", kind.program), "up": up, "down": kind.receivers != "none",
+        "reduction": _REDUCTIONS[kind.reduction], "some": kind.contributors == "sources", "values": _word("values", kind.values),
+        "words": _word("words", kind.words), "extra": kind.extra_bytes, "payload": kind.payload_bytes, "value": kind.value_bytes,
+        "checked": kind.checked, "result": up and f"{prefix}_{kind.result.upper()}",
+    }
+    return ", ".join(f".{key} = {int(cell) if isinstance(cell, bool) else cell}" for key, cell in cells.items() if cell)
+
+
+def _wrapped(text: str) -> list[str]:
+    lines = textwrap.wrap(text.replace(" = ", "\0=\0"), 130, initial_indent="    ", subsequent_indent="        ")
+    return [line.replace("\0", " ") for line in lines]
+
+
+def _word(column: str, word: str) -> str:
+    return f"INA_{column}_{word}".upper()
+
+
+def _guard(file: str) -> str:
+    return f"INA_{file.rpartition('/')[2].replace('.', '_').upper()}"
+
+
+def _members(units: Sequence[Unit]) -> list[Unit]:
+    """Returns a header's units, with the names of _MEMBERS."""
+    names = tuple(unit.name for unit in units)
+    for count in range(1, len(units) + 1):
+        if member := _MEMBERS.get(names[:count]):
+            first, last = units[0], units[count - 1]
+            fields = tuple(field for unit in units[:count] for field in unit.fields)
+            return [Unit(member, first.offset, last.offset + last.size - first.offset, fields), *_members(units[count:])]
+    return [units[0], *_members(units[1:])] if units else []
+
+
+def _declared(unit: Unit) -> str:
+    type_ = _TYPES[unit.size]
+    alone = len(unit.fields) == 1
+    type_ = type_.removeprefix("u") if alone and unit.fields[0].signed else type_
+    fields = " | ".join(f"{field.name} {field.width}" for field in unit.fields)
+    declaration = f"{type_} {unit.name};"
+    return declaration if alone else f"{declaration:<27} /* {fields} bits */"
+
+
+def _bits(unit: Unit) -> list[tuple[str, str]]:
+    """Returns names and values of a unit's fields: masks in host byte order; in a unit that is too long for an enum, places."""
+    if len(unit.fields) == 1:
+        return []
+
+    def of(field: Field) -> list[tuple[str, str]]:
+        name, shift = field.name.upper(), str(unit.shift(field))
+        if unit.size == 8:
+            return [(f"{name}_BITS", str(field.width)), (f"{name}_SHIFT", shift)]
+        return [("TYPE_SHIFT", shift) if name == "MSG_TYPE" else (name, f"{unit.mask(field):#x}")]
+
+    return [pair for field in unit.fields for pair in of(field)]
+
+
+def _struct(name: str, units: Sequence[Unit]) -> list[str]:
+    return ["", f"struct {name} {{", *(f"    {_declared(unit)}" for unit in units), "} __attribute__((packed));"]
+
+
+def _size_codes(wire: Layout, prefix: str) -> list[str]:
+    if "SIZE_NONE" not in wire.constants:
+        return []
+    return [
+        "",
+        f"enum {{ {prefix}_SIZE_NONE = {wire.constants['SIZE_NONE']}, {prefix}_MOST_VALUES = {max(layout.VALUES)} }};",
+        "",
+        "/* Size code of K values in a packet, -1: there is none. */",
+        f"static inline int {prefix.lower()}_size_code(uint32_t values)",
+        "{",
+        "    switch (values) {",
+        *(f"    case {values}: return {code};" for code, values in layout.size_codes().items()),
+        "    default: return -1;",
+        "    }",
+        "}",
+    ]
+
+
+def _kinds() -> str:
+    tables = {"INA_WIRE": ("ina_kinds", kinds.switchml()), "INA_ATP": ("ina_atp_kinds", kinds.atp())}
+    return kinds_header(tables, f"{kinds.SOURCE} and {kinds.ATP_SOURCE}", KINDS)
+
+
+def _wire() -> str:
+    head = ("switchml", "exponents")
+    return frame(layout.load(), kinds.switchml(), kinds.SOURCE, WIRE, "INA_WIRE", "ina_wire_frame", head)
+
+
+def _atp_wire() -> str:
+    return frame(layout.load_atp(), kinds.atp(), kinds.ATP_SOURCE, ATP_WIRE, "INA_ATP", "ina_atp_wire", ("atp",))
+
+
+KINDS, WIRE, ATP_WIRE = "host/protocol/kinds.h", "host/protocol/wire.h", "host/protocol/atp_wire.h"
+FILES: Mapping[str, Callable[[], str]] = {KINDS: _kinds, WIRE: _wire, ATP_WIRE: _atp_wire}
