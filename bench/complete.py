@@ -16,7 +16,8 @@ from cffi import FFI
 
 from bench.common import Figure, Measurement, declared, shared_object
 from ina.aggregation.controller.admission import Controller
-from ina.aggregation.worker.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor, worker_address
+from ina.aggregation.worker.addresses import worker_address
+from ina.aggregation.worker.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor
 from ina.base import paths
 from ina.base.native import CData, ffi, lib
 from ina.p4.compiler.build import compile_program

@@ -216,17 +216,15 @@ def parse_interface(text: str) -> tuple[int, str | Udp]:
 
 
 def open_port(number: int, where: str | Udp) -> Any:
-    """Opens a port. Datagrams of UDP get the headers of worker `number` of the local world, of the job that they name (`UdpPort.
-    number_jobs`) or job 0. Raises OSError."""
-    from ina.aggregation.worker import SWITCH, worker_address
+    """Opens a port. Datagrams of UDP get the headers of worker `number` (port_address). Raises ValueError, OSError."""
+    from ina.aggregation.worker import SWITCH
+    from ina.aggregation.worker.addresses import port_address
     from ina.net.ports import MAX_FRAME, longest_frame, open_packet, open_udp
 
     if isinstance(where, str):
         return open_packet(where, longest_frame(mtu_of(where)))
-    if number > 253:
-        raise ValueError(f"port {number}: UDP ports have numbers 0..253, from which the worker's address is made")
     bind, peer = where
-    return open_udp(bind, peer, source=worker_address(0, number), destination=SWITCH, max_frame=min(9216, MAX_FRAME))
+    return open_udp(bind, peer, source=port_address(number), destination=SWITCH, max_frame=min(9216, MAX_FRAME))
 
 
 def mtu_of(interface: str) -> int:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from ina.aggregation import protocols
@@ -28,7 +27,8 @@ from ina.aggregation.controller.state import StateError, described, job_from_jso
 from ina.aggregation.controller.transaction import REFUSED, Change, WriteFailed, try_write, write
 from ina.aggregation.controller.tree_placement import place
 from ina.aggregation.entries import Child, JobProgram, Parent, program_named
-from ina.aggregation.worker import SWITCH, worker_address
+from ina.aggregation.worker import SWITCH
+from ina.aggregation.worker.addresses import Addresses
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, SwitchTarget, TableEntry, Update, delete, insert, modify
 from ina.p4.runtime.entity_error import EntityError
@@ -60,6 +60,7 @@ class Controller:
         self.slots = dict(slots) if isinstance(slots, Mapping) else dict.fromkeys(self.targets, slots)
         self.program = protocol if isinstance(protocol, JobProgram) else program_named(protocol)
         self.topology = topology
+        self.addresses = Addresses()
         self.jobs: dict[str, Job] = {}
         self.servers: dict[str, Parent] = {}  # parameter servers, by switch
         self.unsure: set[str] = set()  # switches whose entries are unknown
@@ -430,10 +431,7 @@ class Controller:
         return Address(node.mac, node.ip, self.program.udp_port)
 
     def _addresses(self, job: Job) -> tuple[Address, ...]:
-        """Returns the addresses of the job's workers: those of the local world, or their hosts' with the same UDP ports."""
-        local = tuple(worker_address(job.number, worker) for worker in range(job.workers))
-        nodes = [self._network().by_name[host] for host in job.hosts]
-        return tuple(replace(own, mac=node.mac, ip=node.ip) for own, node in zip(local, nodes, strict=True)) if nodes else local
+        return self.addresses.of_job(job.number, job.workers, [self._network().by_name[host] for host in job.hosts])
 
     # ---- entries
 

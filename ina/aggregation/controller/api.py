@@ -353,10 +353,9 @@ class Operations:
                 raise AdmissionError("duplicate", f"processes {other.pid} and {session.pid} both say that they are "
                                                   f"worker {worker} of job {job!r}; ranks must differ")
         host = session.host or self.host.host_of(session.pid, host)
-        for other in self.members(job):
-            if host and other is not session and other.host == host:
-                raise AdmissionError("duplicate", f"{host} has a worker of this job already ({other.index}): each worker of a "
-                                                  "job needs a host of its own")
+        others = {other.index: other.host for other in self.members(job) if other is not session}
+        if taken := self.controller.addresses.taken(host, others):
+            raise AdmissionError("duplicate", taken)
         return host
 
     def _enter(self, session: Session, request: messages.Join | messages.Attach, host: str) -> None:

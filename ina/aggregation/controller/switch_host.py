@@ -10,17 +10,24 @@ from typing import Any, NamedTuple, NotRequired, Protocol, TypedDict
 from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.port_kinds import udp
+from ina.aggregation.worker import SERVER
 from ina.net.ports import Address
 from ina.p4.runtime.entities import SwitchTarget
 from ina.topology.topology import Topology
 
 
-def plug_in(topology: Topology, host: str, port: int, switch_port: int) -> Plug:
-    """Returns the Plug of a process in ``host`` that sends from its UDP ``port`` to its switch's ``switch_port``."""
-    node, hop = topology.by_name[host], topology.hops[host][0]
+def plug_in(topology: Topology, host: str, own: Address, switch_port: int) -> Plug:
+    """Returns the Plug of a process in ``host`` that sends from its ``own`` address to its switch's UDP ``switch_port``."""
+    hop = topology.hops[host][0]
     end, switch = next(end for end in topology.ends[hop.link] if end.node == hop.node), topology.by_name[hop.node]
-    offer = udp.KIND.offer((node.ip, port), (switch.ip, switch_port))
-    return Plug(end.port, Address(node.mac, node.ip, port), Address(switch.mac, switch.ip, switch_port), offer, [])
+    offer = udp.KIND.offer((own.ip, own.port), (switch.ip, switch_port))
+    return Plug(end.port, own, Address(switch.mac, switch.ip, switch_port), offer, [])
+
+
+def plug_server_in(topology: Topology, host: str, switch_port: int) -> tuple[str, Plug]:
+    """Returns the switch of a parameter server in ``host``, and the server's Plug there."""
+    node = topology.by_name[host]
+    return topology.switch_of(host), plug_in(topology, host, Address(node.mac, node.ip, SERVER.port), switch_port)
 
 
 class Summary(TypedDict):

@@ -1,6 +1,7 @@
 """Transport: the host protocol over frames. ``Worker`` is the state machine without I/O, ``Endpoint`` runs it on a port."""
 
-from ina.aggregation.worker.config import SERVER, SWITCH, WorkerConfig, slots_for, worker_address
+from ina.aggregation.worker.addresses import worker_address
+from ina.aggregation.worker.config import SERVER, SWITCH, WorkerConfig, slots_for
 from ina.aggregation.worker.endpoint import Endpoint
 from ina.aggregation.worker.errors import (
     Event,

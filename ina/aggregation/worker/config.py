@@ -12,6 +12,7 @@ from ipaddress import IPv4Address
 import numpy as np
 
 from ina.aggregation import protocols
+from ina.aggregation.worker.addresses import worker_address
 from ina.base.native import CData, ffi, lib
 from ina.base.once import Once
 from ina.net.ports import PS, Address
@@ -23,13 +24,6 @@ MAX_SLOTS = 8192
 KEY_BYTES: int = lib.INA_KEY_BYTES
 MAX_OPS: int = lib.INA_MAX_OPS
 DTYPES = {np.dtype(np.int32): lib.INA_INT32, np.dtype(np.float32): lib.INA_FLOAT32}
-
-
-def worker_address(job: int, worker: int) -> Address:
-    """Returns the address of a worker in the local world: 10.0.0.1 and up, UDP source port 4000 + job. Admitted jobs know
-    those of their workers (Job.addresses)."""
-    return Address(f"00:00:00:00:00:{worker + 1:02x}", f"10.0.0.{worker + 1}", 4000 + job)
-
 
 SWITCH = Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0)
 ATP_SWITCH = Address(SWITCH.mac, SWITCH.ip, 0xBEF0)

@@ -20,10 +20,9 @@ from ina.aggregation.controller.forwarding import GUARD, guards, has_guard
 from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
 from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.reconcile import agree
-from ina.aggregation.controller.switch_host import Summary, plug_in
+from ina.aggregation.controller.switch_host import Summary, plug_in, plug_server_in
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED, JobProgram, Sizes
-from ina.aggregation.worker import SERVER
 from ina.p4.rpc.connections import CONNECTED, ELECTION_ID, Access, places_of
 from ina.p4.runtime.entities import CounterEntry, E, SwitchTarget, Update
 from ina.p4.runtime.entity_error import EntityError
@@ -190,14 +189,13 @@ class SwitchesElsewhere:
 
     def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
         """Returns the port of the host; ``kind`` does not matter: workers bind a UDP socket to their host's address."""
-        return plug_in(self.topology, host, job.addresses[index].port, self._udp_port)
+        return plug_in(self.topology, host, job.addresses[index], self._udp_port)
 
     def close_port(self, number: int, job: int) -> None:
         """No-op: ports of hosts stay."""
 
     def open_server_port(self, kind: str, pid: int, name: str) -> tuple[str, Plug]:
-        host = self.host_of(pid, name)
-        return self.topology.switch_of(host), plug_in(self.topology, host, SERVER.port, self._udp_port)
+        return plug_server_in(self.topology, self.host_of(pid, name), self._udp_port)
 
     def close_server_port(self, number: int) -> None:
         """No-op: ports of hosts stay."""

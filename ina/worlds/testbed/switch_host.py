@@ -19,11 +19,10 @@ from typing import Any
 from ina.aggregation.controller.embedded import job_program_of
 from ina.aggregation.controller.forwarding import changed
 from ina.aggregation.controller.job_records import Job
-from ina.aggregation.controller.switch_host import Summary, plug_in
+from ina.aggregation.controller.switch_host import Summary, plug_in, plug_server_in
 from ina.aggregation.controller.transaction import REFUSED
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED
-from ina.aggregation.worker import SERVER
 from ina.worlds.testbed import switch_kinds
 from ina.worlds.testbed.description import Description
 from ina.worlds.testbed.forwarder import PortCounts
@@ -65,12 +64,11 @@ class NetworkSwitch:
 
     def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
         """Returns the port of the host; ``kind`` does not matter."""
-        return plug_in(self.topology, host, job.addresses[index].port, self._udp_port)
+        return plug_in(self.topology, host, job.addresses[index], self._udp_port)
 
     def open_server_port(self, kind: str, pid: int, name: str) -> tuple[str, Plug]:
         """Returns the port of the host; ``kind`` does not matter."""
-        host = self.host_of(pid, "")
-        return self.topology.switch_of(host), plug_in(self.topology, host, SERVER.port, self._udp_port)
+        return plug_server_in(self.topology, self.host_of(pid, ""), self._udp_port)
 
     def close_port(self, number: int, job: int) -> None:
         """No-op: ports of hosts stay."""

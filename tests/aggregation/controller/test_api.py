@@ -51,7 +51,7 @@ class FakeNetwork:
 
     def open_port(self, kind, job, index, host):
         self.opened.append(host)
-        return plug_in(self.topology, host, job.addresses[index].port, 0xBEE0)
+        return plug_in(self.topology, host, job.addresses[index], 0xBEE0)
 
     def close_port(self, number, job):
         self.opened.pop()
