@@ -355,7 +355,7 @@ static int fits(const struct state *st, const struct ina_tensor *tensors, const 
         return view->check == INA_CHECK_KEYED
                && ina_slots_keyed_fits(st, slot->base.seq, slot->base.op, slot->floats, (struct ina_check){{view->check0, view->check1}},
                                        view->flags & INA_ATP_OVERFLOW, view->values);
-    struct ina_check check = ina_check_begin(nonce(st, slot), slot->floats ? 1 : st->base.config.workers);
+    struct ina_check check = ina_check_begin(nonce(st, slot), slot->floats ? 1 : ina_slots_tensors(st)->contributions);
     if (slot->floats)
         ina_check_add(&check, view->values, st->base.config.values);
     else

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "address.h"
+#include "completion.h"
 #include "packet.h"
 
 enum { INA_WIRE_VERSION = 2 };  /* of the frames: p4/include/frame.p4 */
@@ -38,6 +39,7 @@ struct ina_worker_config {
     uint32_t reply_in_place; /* 1: receive() may turn received frames into the next ones (ports that can send it) */
     uint32_t rto_fixed;      /* 1: each packet is sent again after rto_min, whatever is heard (as published) */
     uint64_t first_packet;   /* number of the job's first packet, equal on all workers; 0 except in tests of the wrap */
+    struct ina_rule rule;    /* the job's, equal on all workers */
     uint32_t options_set;    /* bit i: option i of the protocol is set, to option[i]; others have their default */
     int64_t option[INA_MAX_OPTIONS];
     uint8_t key[INA_KEY_BYTES]; /* the job's, for check words of mode keyed; all zero: none, and that mode is refused */

@@ -55,6 +55,11 @@ static struct row *row_at(const struct state *st, uint32_t row)
     return (struct row *)(st + 1) + row;
 }
 
+static int is_complete(const struct state *st, const struct row *row)
+{
+    return ina_rule_complete(st->config.rule, row->bitmap, st->full);
+}
+
 static uint32_t *queue_of(const struct state *st)
 {
     return (uint32_t *)row_at(st, rows_of(&st->config));
@@ -79,7 +84,7 @@ static int valid(const struct ina_ps_config *c)
 {
     return c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->job <= 255 && c->life && c->life <= 65535 && c->slots >= 1
            && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->direct <= 1 && c->multicast <= 1
-           && !(c->direct && c->multicast) && c->keyed <= 1;
+           && !(c->direct && c->multicast) && c->keyed <= 1 && ina_rule_valid(c->rule);
 }
 
 size_t ina_ps_stats_offset(const struct ina_ps_config *config)
@@ -271,7 +276,7 @@ static void merge(struct state *st, uint32_t number, const struct ina_atp_view *
     stats->merged_partial += (uint64_t)!single;
     stats->float_packets += row->floats;
     stats->last_rx_ps = now;
-    if (row->bitmap == st->full) {
+    if (is_complete(st, row)) {
         stats->results++;
         answer(st, number, (uint32_t)st->full);
     } else if (view->flags & INA_ATP_RESEND) {
@@ -308,7 +313,7 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
     const int floats = view.type == INA_ATP_FLOATS, resend = (view.flags & INA_ATP_RESEND) != 0;
     const uint64_t ahead = (view.seq - row->seq) & INA_ATP_SEQUENCE_MASK; /* serial number arithmetic, RFC 1982 */
     const int newer = ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats;
-    const int begins = !row->bitmap || (newer && row->bitmap == st->full);
+    const int begins = !row->bitmap || (newer && is_complete(st, row));
     if (!begins && (ahead || floats != row->floats)) {
         if (!ahead && resend && !floats) { /* it has missed the reply that integers did not suffice */
             row->ask_integers = 1;
@@ -330,7 +335,7 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
     }
     stats->overlaps++;
     if (resend) {
-        stats->repeated += row->bitmap == st->full;
+        stats->repeated += (uint64_t)is_complete(st, row);
         answer(st, number, view.bitmap);
     }
     return 0;
@@ -363,7 +368,7 @@ static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t numbe
 {
     const struct ina_ps_config *c = &st->config;
     struct row *row = row_at(st, number);
-    const int complete = row->bitmap == st->full, integers = row->floats && row->ask_integers;
+    const int complete = is_complete(st, row), integers = row->floats && row->ask_integers;
     const uint32_t type = integers ? INA_ATP_RESULT : !complete ? INA_ATP_PENDING : row->floats ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
     const uint32_t payload = type == INA_ATP_PENDING ? (uint32_t)sizeof(struct ina_atp_pending) : !integers && row->kind ? 4 * c->values : 0;
     if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)

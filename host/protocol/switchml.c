@@ -542,7 +542,7 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
         tail->stats.drop_malformed++;
         return 0;
     }
-    uint32_t workers = st->base.config.workers;
+    uint32_t workers = ts->contributions;
     if (__builtin_expect(view.to, 0)) {
         const struct ina_frame_view copy = view;
         workers = (uint32_t)__builtin_popcount(view.members);
@@ -577,7 +577,7 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
 
     const uint64_t newest = burst->newest;
     ina_rto_answered(&tail->rto, burst, view.slot);
-    if (__builtin_expect(workers < st->base.config.workers, 0))
+    if (__builtin_expect(workers < ts->contributions, 0))
         burst->newest = newest; /* packets sent before wait for others: no evidence that they are lost */
     slot->seq = seq + st->base.config.slots;
     slot->set ^= 1;

@@ -19,6 +19,7 @@ void ina_tensors_init(struct ina_tensors *ts, const struct ina_worker_config *co
     memset(ts, 0, ina_tensors_size(config->slots));
     ts->workers = config->workers;
     ts->worker = config->worker;
+    ts->contributions = (uint16_t)ina_rule_contributions(config->rule, config->workers);
     ts->values = config->values;
     ts->window = config->slots;
     ts->shift = (uint32_t)ina_codec_shift((int)config->workers);
@@ -50,7 +51,7 @@ uint32_t ina_tensors_op_of(const struct ina_tensors *ts, uint64_t seq)
 /* ---- submit ------------------------------------------------------------------------------------------------------ */
 
 /* Equal on all workers if, and but for a chance of 2^-75 (2^-60 for 1,024 workers) only if, they submit the same. A worker sends its own words and
- * gets the sums: n times its own. Every worker of a group that disagrees sees it, also when several differ. */
+ * gets the sums: as many times its own as there are contributions, n. Every worker of a group that disagrees sees it, also when several differ. */
 static void fingerprint(uint32_t words[INA_FINGERPRINT_WORDS], const struct ina_tensor *t, uint32_t shift)
 {
     const uint64_t route = ina_tensor_is_routed(t) ? ina_route_hash(t) : 0;
@@ -108,7 +109,7 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->unanswered = ina_tensors_packets(op);
     op->exponents_at = (uint32_t)handle * ts->window;
     op->announced = op->exponents ? op->blocks : 0;
-    op->divisor = (uint16_t)(op->dtype == INA_INT32 ? 0 : op->average ? ts->workers : 1);
+    op->divisor = (uint16_t)(op->dtype == INA_INT32 ? 0 : op->average ? ts->contributions : 1);
     fingerprint(ts->fingerprint[handle], t, ts->shift);
     if (op->exponents)
         memset(&ts->agreed[op->exponents_at], INA_EXP_UNKNOWN, op->ahead);
@@ -209,7 +210,7 @@ static int agrees(const struct ina_tensors *ts, uint32_t handle, const uint8_t *
     ina_codec_get_int32(got, wire, ts->idempotent ? 2 * INA_FINGERPRINT_WORDS : INA_FINGERPRINT_WORDS);
     for (int i = 0; i < INA_FINGERPRINT_WORDS; i++)
         if (ts->idempotent ? (uint32_t)got[i] != own[i] || (uint32_t)got[INA_FINGERPRINT_WORDS + i] != ~own[i]
-                           : (uint32_t)got[i] != ts->workers * own[i])
+                           : (uint32_t)got[i] != ts->contributions * own[i])
             return 0;
     return 1;
 }
@@ -218,7 +219,7 @@ static int agrees(const struct ina_tensors *ts, uint32_t handle, const uint8_t *
 static int words_agree(const struct ina_tensors *ts, uint32_t handle, const uint32_t words[2])
 {
     const uint32_t *own = ts->fingerprint[handle];
-    return words[0] == ts->workers * own[0] && words[1] == ts->workers * own[1];
+    return words[0] == ts->contributions * own[0] && words[1] == ts->contributions * own[1];
 }
 
 static void decode_inline(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, const uint8_t *wire,
@@ -227,7 +228,7 @@ static void decode_inline(const struct ina_tensors *ts, const struct ina_op *op,
     wire += sizeof(uint32_t[INA_FINGERPRINT_WORDS]);
     if (op->dtype == INA_INT32)
         ina_codec_get_int32(t->out, wire, op->count);
-    else if (!ina_codec_decode_exact(t->out, wire, op->count, (int)ts->workers, (int)op->divisor))
+    else if (!ina_codec_decode_exact(t->out, wire, op->count, (int)ts->contributions, (int)op->divisor))
         stats->nonfinite_blocks++;
 }
 
@@ -240,7 +241,7 @@ static void decode_floats(const struct ina_tensors *ts, const struct ina_op *op,
     ina_codec_get_int32((int32_t *)out, wire, count);
     if (op->average)
         for (uint64_t i = 0; i < count; i++)
-            out[i] /= (float)ts->workers;
+            out[i] /= (float)ts->contributions;
 }
 
 /* An open packet is answered. When a tensor disagrees, an older one may too, and another worker may need this worker's

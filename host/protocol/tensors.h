@@ -51,7 +51,8 @@ struct ina_tensors {
     uint32_t workers, values, window, shift;
     uint32_t worker;              /* this one */
     int32_t exponent;             /* fixed point: of every block; INA_EXP_AGREED: block floating point */
-    uint32_t idempotent;          /* 1: the switch does not sum: see ina_tensors_idempotent */
+    uint16_t idempotent;          /* 1: the switch does not sum: see ina_tensors_idempotent */
+    uint16_t contributions;       /* workers' values in a sum, by the job's rule */
     uint16_t floats;              /* 1: the protocol supports blocks that integers cannot represent (INA_OUTCOME_FLOATS) */
     uint16_t routes;              /* 1: the protocol supports sums from and to some workers only (ina_tensors_routes) */
     uint64_t next_seq;            /* packets given to tensors so far */

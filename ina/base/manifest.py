@@ -39,6 +39,7 @@ BOUND = (
     "host/codec/thc.h",
     "host/codec/topk.h",
     "host/protocol/codec.h",
+    "host/protocol/completion.h",
     "host/protocol/protocol.h",
     "host/protocol/protocols.h",
     "host/protocol/ps.h",
