@@ -19,7 +19,7 @@ class Lockstep(JobProgram):
     overflows = False  # the switch does not look whether sums fit
 
     def job(self, place: Place) -> list[Entity]:
-        params = {"full": bits(place.workers), "incarnation": place.incarnation, "life": place.life, "group": place.group}
+        params = {"full": place.full, "incarnation": place.incarnation, "life": place.life, "group": place.group}
         return [TableEntry("job", {"hdr.lockstep.job": place.number}, "set_job", params)]
 
     def child(self, place: Place, child: Child) -> list[Entity]:

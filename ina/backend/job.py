@@ -169,7 +169,7 @@ class Job:
             values=attachment.values, rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
             address=attachment.address, switch=attachment.switch,
             options=attachment.port.get("options", {}), server=attachment.switch,  # the switch relays to the parameter server
-            check=attachment.check, key=attachment.key)
+            check=attachment.check, rule=attachment.rule, key=attachment.key)
         self.protocol = attachment.protocol
         self.reductions = protocols.reductions(attachment.protocol, keyed=attachment.check == "keyed")
         self.routes = protocols.has_routes(attachment.protocol, attachment.check) and not attachment.moves  # Movable cuts tensors

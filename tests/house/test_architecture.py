@@ -28,6 +28,7 @@ FLOORS = {
     "aggregation.wire": 7,
     "aggregation.port_kinds": 7,
     "codecs": 9,
+    "aggregation.completion": 8,
     "aggregation.protocols": 8,
     "aggregation.control_socket": 8,
     "aggregation.worker": 9,

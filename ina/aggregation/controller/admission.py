@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ina.aggregation import protocols
+from ina.aggregation import completion, protocols
 from ina.aggregation.controller.job_incarnations import CHANCE, Incarnations, Lives
 from ina.aggregation.controller.job_records import AdmissionError, Branch, Job
 from ina.aggregation.controller.reconcile import absent, repair
@@ -73,21 +73,23 @@ class Controller:
         self._last_number = self.program.max_jobs - 1
 
     def admit(self, name: str, workers: int, slots: int, strict: bool = True, tree: Tree | None = None,
-              hosts: Sequence[str] = (), check: str = "") -> Job:
-        """Reserves resources for job ``name`` at every switch of ``tree``. Raises AdmissionError; then nothing has changed.
+              hosts: Sequence[str] = (), check: str = "", rule: str = completion.DEFAULT) -> Job:
+        """Reserves resources for job ``name`` at every switch of ``tree``. Raises AdmissionError, or ValueError: there is no
+        such rule; then nothing has changed.
 
         ``hosts``: of the workers in order (default: the tree's, by number), from which their addresses follow. Without a tree the
         controller's only switch serves the job, and workers may be at any of its ports. ``check``: how its workers make check
-        words (protocols.CHECKS; default: the protocol's).
+        words (protocols.CHECKS; default: the protocol's). ``rule``: when its sums are complete (ina/aggregation/completion).
         """
         self._check(name, workers, slots)
         check = self._check_words(name, check)
+        completion.named(rule)
         self._repair_unsure(tree.switches if tree else self.targets)  # reads the lives in use there
         number = self._free_number()
         if number is None:
             raise AdmissionError("full", f"job {name!r}: all {self.program.max_jobs} job numbers are in use; end a job")
         job = Job(name, number, self.incarnations.give(), self.lives.give(number), workers, slots, strict, {}, tree,
-                  check=check, secret=self._chance.randbytes(32).hex() if check == "keyed" else "")
+                  check=check, rule=rule, secret=self._chance.randbytes(32).hex() if check == "keyed" else "")
         if tree is None:
             if len(self.targets) != 1:
                 raise AdmissionError("invalid", f"job {name!r} has no tree over the switches {', '.join(self.targets)}")
@@ -199,7 +201,7 @@ class Controller:
             with suppress(*REFUSED):
                 self.repair(switch)
         (tree,) = self.place(name, old.hosts, old.slots)
-        return self.admit(name, old.workers, old.slots, old.strict, tree, old.hosts, old.check)
+        return self.admit(name, old.workers, old.slots, old.strict, tree, old.hosts, old.check, old.rule)
 
     def alternative(self, name: str) -> Tree:
         """Returns the tree that ``move`` would give a job. Raises AdmissionError: there is no such job, or no tree."""

@@ -42,7 +42,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
-from ina.aggregation import protocols
+from ina.aggregation import completion, protocols
 from ina.aggregation.control_socket import messages
 from ina.aggregation.control_socket.messages import Malformed, Request, decode, parse
 from ina.aggregation.controller.access import Access, JobOwner, Principal, Role, Rule
@@ -454,7 +454,7 @@ class Operations:
         if not joined:
             raise AdmissionError("invalid", f"job {job!r}: in a network its workers join before they are admitted, for its tree "
                                             "is to reach their hosts; or say hosts")
-        if missing := [index for index in range(workers) if index not in joined]:
+        if missing := completion.named(completion.DEFAULT).awaited(workers, joined):
             raise NotYet(f"workers {', '.join(map(str, missing))} of job {job!r} to join")
         return tuple(joined[index] for index in range(workers))
 
@@ -485,7 +485,7 @@ class Operations:
         return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
                 "incarnation": admitted.incarnation, "life": admitted.life, "slots": admitted.slots, "values": config["values"],
                 "protocol": config["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
-                "check": admitted.check, "key": admitted.key.hex(), "outlives": self.host.outlives,
+                "check": admitted.check, "rule": admitted.rule, "key": admitted.key.hex(), "outlives": self.host.outlives,
                 "moves": request.moves and self.recovery.can_move(admitted)}
 
     def _open_port(self, session: Session, request: messages.Attach, job: Job, host: str) -> Plug:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ina.aggregation import port_kinds
+from ina.aggregation import completion, port_kinds
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect, listen, shown
 from ina.aggregation.control_socket.messages import Malformed, printable
 from ina.aggregation.control_socket.peers import peer
@@ -53,6 +53,7 @@ class Attachment:
     moves: bool  # the job is moved when a switch fails: then `Client.moved` has an entry, and the worker attaches again
     port: dict[str, Any]
     fds: list[int]
+    rule: str = completion.DEFAULT  # the job's completion rule
     _once: Once = field(default_factory=Once, init=False, repr=False, compare=False)
 
     @contextmanager

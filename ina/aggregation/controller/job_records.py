@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+from ina.aggregation import completion
 from ina.aggregation.entries import BITMAP, Child, Parent, Place
 from ina.net.ports import Address
 from ina.topology.tree import Tree
@@ -40,7 +41,7 @@ class Branch:
 class Job:
     """One admitted job. ``slots`` at each of its switches; ``incarnation`` and ``life``: job_incarnations.py. ``branches``: by
     switch, the root first. ``addresses``: of its workers in order, as frames have them. ``hosts``: of its workers in order, empty
-    where the one switch takes workers at any port. ``check``: of protocols.CHECKS."""
+    where the one switch takes workers at any port. ``check``: of protocols.CHECKS. ``rule``: of completion."""
 
     name: str
     number: int
@@ -54,6 +55,7 @@ class Job:
     hosts: tuple[str, ...] = ()
     addresses: tuple[Address, ...] = ()
     check: str = "off"
+    rule: str = completion.DEFAULT
     secret: str = field(default="", repr=False)  # hexadecimal; "": its workers need no key
 
     @property
@@ -88,4 +90,4 @@ class Job:
 
     def place(self, branch: Branch) -> Place:
         return Place(self.number, self.incarnation, self.life, len(branch.seats), branch.workers, branch.slot_base, self.slots,
-                     self.group, self.strict, branch.parent, self.workers > BITMAP)
+                     self.group, self.strict, branch.parent, self.workers > BITMAP, self.rule)

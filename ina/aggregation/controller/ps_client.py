@@ -95,7 +95,7 @@ class PsClient:
         if self.needed:
             self._call("add", number=job.number, life=job.life, workers=job.workers, slots=job.slots,
                        values=self._values, multicast=self._controller.program.multicasts,
-                       key=job.key.hex())
+                       rule=job.rule, key=job.key.hex())
 
     def remove(self, number: int) -> None:
         """Removes a job that is over."""

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ina.aggregation import protocols
+from ina.aggregation import completion, protocols
 from ina.aggregation.controller.job_records import Branch, Job
 from ina.aggregation.entries import Child, Parent
 from ina.base import documents
@@ -109,6 +109,7 @@ def _check(job: Job) -> None:
         expect(name, getattr(job, name), is_number(getattr(job, name), 1 << 32))
     expect("strict", job.strict, isinstance(job.strict, bool))
     expect("check", job.check, job.check in protocols.CHECKS)
+    completion.named(job.rule)  # ValueError: there is none
     expect("secret", "...", isinstance(job.secret, str) and len(bytes.fromhex(job.secret)) == (32 if job.check == "keyed" else 0))
     expect("addresses", job.addresses, len(job.addresses) in (0, job.workers))
     expect("branches", [], bool(job.branches))

@@ -49,7 +49,7 @@ class ATP(JobProgram):
         if place.parent is None:
             raise ValueError(f"job {place.number}: the protocol {self.name!r} needs a parameter server above its root")
         key, up, own = {"hdr.atp.job": place.number}, place.parent.address, place.parent.own
-        job = {"full": bits(place.workers), "incarnation": place.incarnation, "life": place.life, "group": place.group,
+        job = {"full": place.full, "incarnation": place.incarnation, "life": place.life, "group": place.group,
                "aggregate": int(self.aggregates), "ecn_depth": self.ecn_depth, "lifetime": round(self.lifetime * 1e6)}
         above: dict[str, Value] = {"port": place.parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
                  "own_mac": own.mac, "own_ip": own.ip, "own_port": own.port}

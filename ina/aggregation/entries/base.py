@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ina.aggregation import completion
 from ina.aggregation.worker import SWITCH
 from ina.aggregation.worker.config import VALUES
 from ina.base.native import lib
@@ -56,7 +57,7 @@ class Place:
     same at every switch of the job; ``slot_base`` (in slots) and ``group`` (multicast, from 1) are this switch's. ``children``:
     how many there will be; ``workers``: the numbers in the job of all below. ``parent``: at the root of the job's tree the
     parameter server, if the protocol needs one, else None. ``seats``: the job has more workers than a bitmap has bits, so bits
-    here stand for children."""
+    here stand for children. ``rule``: which of them complete a phase."""
 
     number: int
     incarnation: int
@@ -69,11 +70,17 @@ class Place:
     strict: bool
     parent: Parent | None = None
     seats: bool = False
+    rule: str = completion.DEFAULT
 
     @property
     def full(self) -> int:
-        """Bits of all below: of workers by their number in the job, or of children by theirs."""
-        return bits(range(self.children) if self.seats else self.workers)
+        """Bits of all below that a phase waits for: of workers by their number in the job, or of children by theirs."""
+        return completion.named(self.rule).full(bits(range(self.children) if self.seats else self.workers))
+
+    @property
+    def last(self) -> int:
+        """Packets of children that complete a phase, after the first one."""
+        return completion.named(self.rule).last(self.children)
 
     def bits(self, child: Child) -> int:
         """Returns the bits of one child."""

@@ -70,7 +70,7 @@ class Published(JobProgram):
             "hdr.ethernet.src_addr": address.mac, "hdr.ethernet.dst_addr": SWITCH.mac, "hdr.ipv4.src_addr": address.ip,
             "hdr.ipv4.dst_addr": SWITCH.ip, "hdr.udp.dst_port": (SWITCH.port, 0xFFF0),
         }
-        worker = {"mgid": place.group, "worker_type": UDP, "worker_id": child.index, "num_workers": place.children,
+        worker = {"mgid": place.group, "worker_type": UDP, "worker_id": child.index, "num_workers": place.last + 1,
                   "worker_bitmap": 1 << child.index}
         return [
             TableEntry("receive_udp", match, "Ingress.udp_receiver.set_bitmap", worker, priority=10),

@@ -33,7 +33,7 @@ class SwitchML(JobProgram):
 
     def job(self, place: Place) -> list[Entity]:
         key, parent = {"hdr.switchml.job": place.number}, place.parent
-        params = {"full": place.full, "last": place.children - 1, "base": place.slot_base,
+        params = {"full": place.full, "last": place.last, "base": place.slot_base,
                   "mask": place.slots - 1, "incarnation": place.incarnation, "life": place.life, "group": place.group,
                   "strict": int(place.strict), "parent": int(parent is not None)}
         entries: list[Entity] = [TableEntry("job", key, "set_job", params)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ina.aggregation import completion
 from ina.aggregation.worker.block import Block
 from ina.aggregation.worker.config import ATP_SWITCH, KEY_BYTES, MAX_SLOTS, SERVER, VALUES, fill_address
 from ina.base.native import CData, ffi, lib
@@ -31,6 +32,7 @@ class ServerConfig:
     address: Address = SERVER
     switch: Address = ATP_SWITCH
     worker_addresses: tuple[Address, ...] = ()  # of each worker, with direct only
+    rule: str = completion.DEFAULT  # the job's completion rule
     key: bytes = field(default=b"", repr=False)  # the workers', for check words of mode keyed; b"": of another one
 
     def __post_init__(self) -> None:
@@ -48,6 +50,7 @@ class ServerConfig:
             raise ValueError(f"values: {self.values}, expected one of {VALUES}")
         if len(self.key) not in (0, KEY_BYTES):
             raise ValueError(f"key: {len(self.key)} bytes, expected {KEY_BYTES} or none")
+        completion.named(self.rule)
         if len(self.worker_addresses) != (expected := self.workers if self.direct else 0):
             raise ValueError(f"worker_addresses: {len(self.worker_addresses)}, expected {expected} (direct is {self.direct})")
 
@@ -60,6 +63,7 @@ class ServerConfig:
             fill_address(c.worker[worker], address)
         c.job, c.life, c.workers, c.slots, c.values = self.job, self.life, self.workers, self.slots, self.values
         c.keyed, c.key = bool(self.key), self.key.ljust(KEY_BYTES, b"\0")
+        completion.named(self.rule).to_c(c.rule)
         c.direct, c.multicast = self.direct, self.multicast and not self.direct
         return c
 

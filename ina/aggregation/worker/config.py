@@ -11,7 +11,7 @@ from ipaddress import IPv4Address
 
 import numpy as np
 
-from ina.aggregation import protocols
+from ina.aggregation import completion, protocols
 from ina.aggregation.worker.addresses import worker_address
 from ina.base.native import CData, ffi, lib
 from ina.base.once import Once
@@ -57,6 +57,7 @@ class WorkerConfig:
     first_packet: int = 0  # number of the job's first packet: not 0 only in tests of its wrap
     options: Mapping[str, int] = field(default_factory=dict)  # the protocol's own (protocols.options), by name
     check: str = ""  # of protocols.CHECKS, the same for all workers; "": the protocol's default
+    rule: str = completion.DEFAULT  # the job's completion rule
     key: bytes = field(default=b"", repr=False)  # of the job's attachment: KEY_BYTES of them with "keyed"
     _once: Once = field(default_factory=Once, init=False, repr=False, compare=False)
 
@@ -80,6 +81,7 @@ class WorkerConfig:
             raise ValueError(f"rto_min, rto_max: {self.rto_min}, {self.rto_max} s, expected 0 < rto_min <= rto_max")
         if not 0 < self.timeout < 1e6:
             raise ValueError(f"timeout: {self.timeout} s, expected a positive number of seconds below 1e6")
+        completion.named(self.rule)
         protocols.check_options(self.protocol, self.options)
         if self.check:
             protocols.check_check(self.protocol, self.check)
@@ -116,6 +118,7 @@ class WorkerConfig:
         if self.check and len(protocols.checks(self.protocol)) > 1:
             values["check"] = protocols.CHECKS.index(self.check)
         c.key = self.key.ljust(KEY_BYTES, b"\0")
+        completion.named(self.rule).to_c(c.rule)
         declared = protocols.options(self.protocol) if values else {}
         for name, value in values.items():
             c.options_set |= 1 << declared[name].index

@@ -66,7 +66,8 @@ def main() -> None:
     config = WorkerConfig(
         worker=grant.worker, workers=grant.workers, job=grant.number, life=grant.life, protocol=grant.protocol,
         slots=grant.slots, values=grant.values, rto_min=spec.rto_min, rto_max=spec.rto_max, timeout=spec.timeout,
-        rto_fixed=spec.rto_fixed, check=grant.check, key=grant.key, address=grant.address, switch=grant.switch,
+        rto_fixed=spec.rto_fixed, check=grant.check, rule=grant.rule, key=grant.key,
+        address=grant.address, switch=grant.switch,
     )
     tensors = [spec.tensor(worker) for worker in range(spec.workers)]
     reduction = choose_reduction(grant.protocol, spec.dtype)

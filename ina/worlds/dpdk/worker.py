@@ -161,7 +161,7 @@ def _admit(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[Worke
     config = _config(
         args, worker=grant.worker, workers=grant.workers, job=grant.number, life=grant.life, protocol=grant.protocol,
         slots=grant.slots, values=grant.values, address=grant.address, switch=grant.switch,
-        options=grant.port.get("options", {}), check=grant.check, key=grant.key,
+        options=grant.port.get("options", {}), check=grant.check, rule=grant.rule, key=grant.key,
         server=grant.switch)  # it relays to the parameter server
     return config, -1 if grant.outlives else client.fileno(), client.release
 

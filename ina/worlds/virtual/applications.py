@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ina.aggregation import protocols
+from ina.aggregation.completion import named as rule_named
 from ina.aggregation.controller.job_records import Job
 from ina.aggregation.entries import JobProgram
 from ina.aggregation.worker.errors import JobTimeout
@@ -123,6 +124,15 @@ class Application:
                                     reduction=self._reduction(tensor))
         self._tickets[ticket] = self.job, tensor, worker, out
 
+    def _difference(self, out: np.ndarray, overflow: bool, rows: Sequence[np.ndarray], reduction: int,
+                    program: JobProgram) -> str:
+        """Returns what is wrong with a result, if it is to have just these rows; empty: nothing."""
+        if reduction == protocols.OWN:
+            expected = program.reduced(np.stack(rows))
+            return "" if expected is not None and np.array_equal(out, expected) else "a wrong result"
+        return wrong(out, overflow, rows, VALUES, maximum=reduction == protocols.MAX, floats=program.floats,
+                     exponent=self.exponent, flags=program.overflows)
+
     def complete(self, completion: Completion, program: JobProgram, now: int) -> str:
         """Handles a finished tensor, if it is its own. Returns why this life is over; empty: it goes on. ``program``: the
         protocol's. Raises Violation."""
@@ -137,14 +147,11 @@ class Application:
             if not self.hindered:
                 raise Violation(f"stuck: nothing that {self.name}, job {job.number}, needs has failed since it began: {error}")
             return f"worker {worker} failed: {error}"
-        if (reduction := self._reduction(tensor)) == protocols.OWN:
-            expected = program.reduced(np.stack(self._data(tensor)))
-            difference = "" if expected is not None and np.array_equal(out, expected) else "a wrong result"
-        else:
-            difference = wrong(out, completion.event.overflow, self._data(tensor), VALUES, maximum=reduction == protocols.MAX,
-                               floats=program.floats, exponent=self.exponent, flags=program.overflows)
-        if difference:
-            raise Violation(f"{difference}: {about}")
+        reduction, overflow = self._reduction(tensor), completion.event.overflow
+        differences = [self._difference(out, overflow, rows, reduction, program)
+                       for rows in rule_named(job.rule).contributions(self._data(tensor))]
+        if all(differences):
+            raise Violation(f"{differences[0]}: {about}")
         self.results, self.latest = self.results + 1, now
         self._finished[tensor] += 1
         if self._finished[tensor] == len(self.hosts):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ina.aggregation import protocols
+from ina.aggregation import completion, protocols
 from ina.aggregation.controller.admission import Controller, switch_address
 from ina.aggregation.entries import JobProgram, pool_of, program_named
 from ina.aggregation.entries.switchml import PROGRAM as SWITCHML
@@ -29,7 +29,7 @@ from ina.topology.tree import aggregation_tree
 from ina.worlds.virtual.applications import applied_reductions
 from ina.worlds.virtual.explorer import Explorer, Machine, Sent
 from ina.worlds.virtual.fabric import Source
-from ina.worlds.virtual.samples import exact
+from ina.worlds.virtual.samples import Sample, exact
 
 UDP_END = 14 + 20 + 8  # of Ethernet, IPv4 and UDP
 
@@ -68,13 +68,19 @@ class SwitchMachine(Machine):
 @dataclass(frozen=True)
 class Tensor:
     """A worker's tensor; the sum, or other ``reduction``, or along a ``route``, that it must get, to the bit (0: it gets
-    nothing there); and whether an overflow must be reported."""
+    nothing there); and whether an overflow must be reported. ``or_else``: other sums that are right."""
 
     source: np.ndarray
     expected: np.ndarray
     overflow: bool = False
     reduction: int = protocols.SUM
     route: Route | None = None
+    or_else: Sequence[tuple[np.ndarray, bool]] = ()
+
+    def overflow_of(self, out: np.ndarray) -> bool | None:
+        """Returns whether an overflow must be reported with a sum; None: it is wrong."""
+        right = ((self.expected, self.overflow), *self.or_else)
+        return next((overflow for sums, overflow in right if out.tobytes() == sums.tobytes()), None)
 
 
 @dataclass
@@ -118,9 +124,9 @@ class WorkerMachine(Machine):
             tensor, out = self.tensors[event.handle], self.out[event.handle]
             if event.code:
                 self._wrong = f"{self.name} failed: {event.error()}"
-            elif out.tobytes() != tensor.expected.tobytes():
+            elif (overflow := tensor.overflow_of(out)) is None:
                 self._wrong = f"{self.name} finished with a wrong sum"
-            elif event.overflow != tensor.overflow:
+            elif event.overflow != overflow:
                 self._wrong = f"{self.name} finished with a wrong overflow flag"
         most = 64 + 4 * len(self._slots)
         frames = self.worker.frames_to_send(0, most)
@@ -156,7 +162,7 @@ class WorkerMachine(Machine):
         return self._wrong
 
     def done(self) -> bool:
-        return all(out.tobytes() == tensor.expected.tobytes() for tensor, out in zip(self.tensors, self.out, strict=True))
+        return all(tensor.overflow_of(out) is not None for tensor, out in zip(self.tensors, self.out, strict=True))
 
 
 @dataclass
@@ -178,28 +184,37 @@ class ServerMachine(Machine):
 
 
 def tensors(seed: int, first: int, count: int, workers: int, elements: int, dtype: type, values: int,
-            maximum: bool = False, program: JobProgram = SWITCHML) -> list[list[Tensor]]:
+            maximum: bool = False, program: JobProgram = SWITCHML, rule: str = completion.DEFAULT) -> list[list[Tensor]]:
     """Returns ``count`` tensors for each worker, by worker: those from turn ``first`` on (samples.py). ``maximum``: maxima and
-    sums by turns, so that rows change their kind. ``program``: the protocol's, which may have neither, but results of its own."""
+    sums by turns, so that rows change their kind. ``program``: the protocol's, which may have neither, but results of its own.
+    ``rule``: the job's, which says whose values a sum may have."""
     declared = applied_reductions(program)
     turns = (protocols.MAX, declared[0]) if maximum else declared[:1]
     result: list[list[Tensor]] = [[] for _ in range(workers)]
     for number in range(count):
         reduction = turns[number % len(turns)]
         sample = exact(seed, first + number, workers, elements, dtype, values, reduction == protocols.MAX)
-        expected = program.reduced(sample.rows) if reduction == protocols.OWN else sample.expected
-        assert expected is not None  # applied_reductions has asked
-        overflow = sample.overflow and reduction == protocols.SUM and program.overflows
+        right = [_result(program, sample, reduction, rows) for rows in completion.named(rule).contributions([*sample.rows])]
         for row, each in zip(sample.rows, result, strict=True):
-            each.append(Tensor(row, expected, overflow, reduction))
+            each.append(Tensor(row, *right[0], reduction, or_else=right[1:]))
     return result
+
+
+def _result(program: JobProgram, sample: Sample, reduction: int, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, bool]:
+    """Returns the result for some of a sample's rows, and whether an overflow must be reported."""
+    if reduction == protocols.OWN:
+        own = program.reduced(np.stack(rows))
+        assert own is not None  # applied_reductions has asked
+        return own, False
+    result, overflow = sample.result(rows)
+    return result, overflow and program.overflows
 
 
 def job(
     compiled: Source, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
     strict: bool = True, maximum: bool = False, restarts: bool = False, count: int = 1,
     check: str = "off", protocol: str = protocols.DEFAULT, work: Sequence[Sequence[Tensor]] | None = None,
-    first: int = 0, late: bool = False,
+    first: int = 0, late: bool = False, rule: str = completion.DEFAULT,
 ) -> Explorer:
     """Makes one job of a worker at each host, along the topology's aggregation tree. Tensors ask for sums, or for the first
     reduction that the protocol has.
@@ -209,8 +224,8 @@ def job(
     overflow.
     ``maximum``: maxima of int32, and a sum after each. ``restarts``: of switches, at any time. ``check``: how check words are
     made; without them, what is wrong shows as a wrong sum. ``protocol``: one without a parameter server; ``work``: tensors by
-    worker, instead of these. ``first``: number of the job's first packet. ``late``: as WorkerMachine's. ValueError,
-    AdmissionError: the protocol has no such jobs.
+    worker, instead of these. ``first``: number of the job's first packet. ``late``: as WorkerMachine's. ``rule``:
+    of completion. ValueError, AdmissionError: the protocol has no such jobs.
     """
     program = program_named(protocol)
     if program.needs_server:
@@ -222,8 +237,8 @@ def job(
         pool_of(program, switch.program.p4info, slots)
     controller = Controller(switches, slots, protocol=program, topology=topology, chance=random.Random(1))
     tree = aggregation_tree(topology, hosts) if strict else None
-    admitted = controller.admit("explored", len(hosts), slots, strict, tree=tree, check=check)
-    work = work or tensors(1, 0, count, len(hosts), elements, dtype, values, maximum, program)
+    admitted = controller.admit("explored", len(hosts), slots, strict, tree=tree, check=check, rule=rule)
+    work = work or tensors(1, 0, count, len(hosts), elements, dtype, values, maximum, program, rule)
     wires, machines = [], []
     for link, (a, b) in zip(topology.links, topology.ends, strict=True):
         wires.append(((link.a, a.port), (link.b, b.port)))
@@ -237,7 +252,7 @@ def job(
         config = WorkerConfig(
             worker=index, workers=len(hosts), job=admitted.number, life=admitted.life, slots=slots, values=values,
             address=child.address, switch=switch_address(at.node, program.udp_port), rto_min=1.0, rto_max=1.0, timeout=1e5,
-            check=admitted.check, key=admitted.key, protocol=protocol, first_packet=first,
+            check=admitted.check, key=admitted.key, rule=admitted.rule, protocol=protocol, first_packet=first,
         )
         machines.append(WorkerMachine(host, Worker(config), work[index], late))
     shown = describe if program.udp_port == SWITCHML.udp_port else _in_bytes

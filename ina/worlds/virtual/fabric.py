@@ -318,7 +318,8 @@ class Fabric(Network):
         options["check"] = job.check
         return WorkerConfig(
             worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
-            address=job.addresses[index], switch=above, server=above, protocol=self.protocol, key=job.key, **options,
+            address=job.addresses[index], switch=above, server=above, protocol=self.protocol, rule=job.rule, key=job.key,
+            **options,
         )
 
     def submit_all(

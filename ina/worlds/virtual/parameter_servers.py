@@ -91,7 +91,7 @@ class Servers:
         server = self._servers[job.tree.root]
         server.add(ServerConfig(workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
                                 multicast=self.fabric.controller.program.multicasts, address=server.parent.address,
-                                switch=server.parent.own, key=job.key))
+                                switch=server.parent.own, rule=job.rule, key=job.key))
         self._root[job.number] = job.tree.root
 
     def replace(self, old: Job, moved: Job, slots: int, values: int) -> None:

@@ -237,7 +237,8 @@ def _config(topology: Topology, job: Job, index: int, slots: int, values: int, f
     return WorkerConfig(
         worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
         address=job.addresses[index], switch=switch_address(topology.switch_of(job.hosts[index])),
-        rto_min=1.0, rto_max=1.0, timeout=1e5, first_packet=first, check="off",  # walked is what keeps sums right without them
+        rto_min=1.0, rto_max=1.0, timeout=1e5, first_packet=first, rule=job.rule,
+        check="off",  # walked is what keeps sums right without them
     )
 
 

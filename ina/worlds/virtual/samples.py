@@ -19,11 +19,17 @@ SCALES = (24, 0, -24, 48)  # of consecutive blocks: their exponents differ by mo
 
 @dataclass(frozen=True)
 class Sample:
-    """Tensors of the workers, a row each; the result that all must get, to the bit; and whether an int32 sum overflows."""
+    """Tensors of the workers, a row each."""
 
     rows: np.ndarray
-    expected: np.ndarray
-    overflow: bool = False
+    maximum: bool = False
+
+    def result(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, bool]:
+        """Returns what all must get for some of the rows, to the bit, and whether an int32 sum overflows."""
+        if self.maximum:
+            return np.max(rows, axis=0), False
+        result = np.asarray(np.sum(rows, axis=0, dtype=self.rows.dtype))
+        return result, result.dtype == np.int32 and not np.array_equal(result, np.sum(rows, axis=0, dtype=np.int64))
 
 
 def exact(seed: int, turn: int, workers: int, elements: int, dtype: type, values: int, maximum: bool = False) -> Sample:
@@ -33,20 +39,19 @@ def exact(seed: int, turn: int, workers: int, elements: int, dtype: type, values
     rows: np.ndarray
     if maximum:
         rows = rng.integers(-(2**31), 2**31, (workers, elements)).astype(np.int32)
-        return Sample(rows, np.max(rows, axis=0))
+        return Sample(rows, maximum)
     blocks = [slice(begin, min(begin + values, elements)) for begin in range(0, elements, values)]
     if dtype is np.float32:
         rows = np.concatenate([_floats(rng, number, turn, workers, block.stop - block.start)
                                for number, block in enumerate(blocks)], axis=1)
-        return Sample(rows, np.asarray(np.sum(rows, axis=0, dtype=np.float32)))
+        return Sample(rows)
     rows = rng.integers(-SMALL // workers, SMALL // workers, (workers, elements))
     overflow = turn % 3 == 0 and workers > 1
     for number, block in enumerate(blocks if overflow else ()):
         place = block.start + number % max(1, block.stop - block.start - 1)  # never in a block's last element, if it has more
         pair = [turn % workers, (turn + 1) % workers]
         rows[pair, place] += LARGE * (-1) ** number
-    rows = rows.astype(np.int32)
-    return Sample(rows, np.asarray(np.sum(rows, axis=0, dtype=np.int32)), overflow)
+    return Sample(rows.astype(np.int32))
 
 
 def _floats(rng: np.random.Generator, block: int, turn: int, workers: int, size: int) -> np.ndarray:
