@@ -138,14 +138,14 @@ ATP = {
         "ps", "ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats",
         "ahead ? view.seq > row->seq : floats > row->floats", STUCK),
     "the server answers before all are in": c(
-        "ps", "complete = row->bitmap == st->full, integers", "complete = 1, integers", WRONG),
+        "ps", "complete = is_complete(st, row), integers", "complete = 1, integers", WRONG),
     "the server tells the last exponent": c("ps", "if (view->exponent > row->exponent)", "if (1)", WRONG),
     "the server tells no overflow": c(
         "ps", "INA_ATP_COLLISION | INA_ATP_ECN | INA_ATP_OVERFLOW", "INA_ATP_COLLISION | INA_ATP_ECN", "overflow"),
     "the server adds to the sum before": c("ps", "const int first = !row->bitmap, single", "const int first = 0, single"),
     "the server does not answer a resend": c(
-        "ps", "stats->repeated += row->bitmap == st->full;\n        answer(st, number, view.bitmap);",
-        "stats->repeated += row->bitmap == st->full;", STUCK),
+        "ps", "stats->repeated += (uint64_t)is_complete(st, row);\n        answer(st, number, view.bitmap);",
+        "stats->repeated += (uint64_t)is_complete(st, row);", STUCK),
     "who sends integers learns nothing of floats": c(
         "ps", "row->ask_integers = 1;\n            answer(st, number, view.bitmap);", "", STUCK),
     # the control plane
