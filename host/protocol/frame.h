@@ -22,8 +22,7 @@ static_assert(INA_FRAME_BEGIN + 8 * INA_FRAME_CHECKED + 2 == offsetof(struct ina
      >> 8 * ((offsetof(struct ina_wire_frame, field) - INA_FRAME_BEGIN) % 8))
 
 struct ina_frame_template {  /* the constant part of packets; a value */
-    uint8_t data[INA_WIRE_PAYLOAD], indices[INA_WIRE_PAYLOAD], bare[INA_WIRE_PAYLOAD]; /* with values, indices, and without */
-    uint8_t to_data[INA_WIRE_PAYLOAD], to_bare[INA_WIRE_PAYLOAD]; /* for receivers, with values and without */
+    uint8_t head[INA_WIRE_KINDS][2][INA_WIRE_PAYLOAD]; /* of each kind, without values and with */
     uint64_t result[INA_FRAME_WORDS], fixed[INA_FRAME_WORDS]; /* a result with values; its bits that are always the same */
     uint32_t values;         /* per packet */
     uint32_t size_code;
@@ -37,29 +36,24 @@ extern const uint8_t ina_frame_zeros[4 * INA_WIRE_MOST_VALUES];
 
 /* 0 or -1: no such packet size. */
 int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_config *config, uint32_t shards, uint32_t check);
-/* Of a packet of a type to the switch. */
-static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, uint32_t type, int with_values)
+/* Of a packet of a kind to the switch. */
+static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, uint32_t kind, int with_values)
 {
-    return INA_WIRE_PAYLOAD + (type == INA_WIRE_TO ? sizeof(struct ina_wire_receivers) : 0u)
-           + (type == INA_WIRE_INDICES ? 2 * frame->values : with_values ? 4 * frame->values : 0);
+    return INA_WIRE_PAYLOAD + ina_kinds[kind].extra + (with_values ? ina_kinds[kind].value * frame->values : 0);
 }
 
-/* Writes the headers of a packet of a type (INA_WIRE_DATA, INA_WIRE_MAXIMUM, ...) to the switch and sets its length. The caller ensures that
+/* Writes the headers of a packet of a kind (INA_WIRE_DATA, INA_WIRE_MAXIMUM, ...) to the switch and sets its length. The caller ensures that
  * the packet has room (ina_frame_length), writes exponent, receivers and values, and then completes it (ina_check_seal). */
-static inline struct ina_wire_frame *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, uint32_t type,
+static inline struct ina_wire_frame *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, uint32_t kind,
                                                      int with_values, uint32_t tsi, uint32_t slot, int set)
 {
     struct ina_wire_frame *h = (struct ina_wire_frame *)pkt->data;
-    memcpy(h, type == INA_WIRE_INDICES ? frame->indices
-              : type == INA_WIRE_TO ? (with_values ? frame->to_data : frame->to_bare)
-              : with_values ? frame->data : frame->bare, INA_WIRE_PAYLOAD);
+    memcpy(h, frame->head[kind][with_values], INA_WIRE_PAYLOAD);
     if (frame->shard_mask)
         h->net.dst_port = htons((uint16_t)(frame->port | (slot & frame->shard_mask)));
-    if (type != INA_WIRE_DATA)
-        h->type_overflow_size = (uint8_t)(type << 4 | (with_values ? frame->size_code : INA_WIRE_SIZE_NONE));
     h->tsi = htonl(tsi);
     h->set_slot = htons((uint16_t)((set ? INA_WIRE_SET : 0) | INA_WIRE_CHECKED | slot));
-    const uint32_t room = pkt->len + pkt->tailroom, len = ina_frame_length(frame, type, with_values);
+    const uint32_t room = pkt->len + pkt->tailroom, len = ina_frame_length(frame, kind, with_values);
     pkt->len = pkt->wire_len = len;
     pkt->tailroom = room - len;
     return h;
@@ -67,15 +61,12 @@ static inline struct ina_wire_frame *ina_frame_write(struct ina_packet *pkt, con
 
 struct ina_frame_view {
     uint32_t tsi, slot;
-    uint8_t set, overflow, with_values, pending, maximum, refused; /* refused: by a switch of wire version `version` */
-    uint8_t floats;          /* the values are float32, which p4/fpisa.p4 has summed */
-    uint8_t zeros;           /* the values are ina_frame_zeros, and were not sent */
-    uint8_t to;              /* only workers of `receivers` get the values */
-    uint8_t version, check;  /* check: how the check words are made */
+    uint8_t kind, set, overflow; /* kind: of ina_kinds */
+    uint8_t version, check;  /* of the wire; how the check words are made */
     int8_t e0;
     uint32_t check0, check1;
-    uint32_t missing, receivers, members; /* bitmaps of workers: pending; to */
-    const uint8_t *values;
+    uint32_t missing, receivers, members; /* bitmaps of workers: pending; kinds from and to some */
+    const uint8_t *values;   /* NULL: it has none; those that stand for zeros have ina_frame_zeros */
 };
 enum ina_frame_verdict { INA_FRAME_OK = 0, INA_FRAME_MALFORMED = 1, INA_FRAME_FOREIGN = 2, INA_FRAME_CORRUPT = 3, INA_FRAME_VERSION = 4 };
 
@@ -108,11 +99,11 @@ static inline int ina_frame_is_result(struct ina_frame_view *view, const struct 
     if (differs || ina_check_headers(&words[INA_FRAME_CHECKED], 8 * (INA_FRAME_WORDS - INA_FRAME_CHECKED)) || (frame->shard_mask && ((ntohs((uint16_t)INA_FRAME_FIELD(words, net.src_port)) ^ set_slot) & frame->shard_mask)))
         return 0;
     *view = (struct ina_frame_view){
+        .kind = INA_WIRE_DATA,
         .tsi = ntohl((uint32_t)INA_FRAME_FIELD(words, tsi)),
         .slot = set_slot & INA_WIRE_SLOT,
         .set = (set_slot & INA_WIRE_SET) != 0,
         .overflow = (INA_FRAME_FIELD(words, type_overflow_size) & INA_WIRE_OVERFLOW) != 0,
-        .with_values = 1,
         .e0 = (int8_t)INA_FRAME_FIELD(words, e0),
         .check = (uint8_t)INA_FRAME_FIELD(words, check.flags),
         .check0 = ntohl((uint32_t)INA_FRAME_FIELD(words, check.check0)),

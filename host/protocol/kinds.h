@@ -23,7 +23,8 @@ struct ina_kind {           /* docs/reference/packet-kinds.md */
 
 enum {
     INA_WIRE_DATA = 1, INA_WIRE_PENDING = 2, INA_WIRE_MAXIMUM = 3, INA_WIRE_REFUSED = 4, INA_WIRE_INDICES = 5, INA_WIRE_ZEROS = 6,
-    INA_WIRE_FLOATS = 7, INA_WIRE_TO = 8
+    INA_WIRE_FLOATS = 7, INA_WIRE_TO = 8,
+    INA_WIRE_KINDS = 9, INA_WIRE_MOST_EXTRA = 8
 };
 static const struct ina_kind ina_kinds[16] = { /* by message type; others have no row */
     [INA_WIRE_DATA] = {.program = INA_PROGRAM_SWITCHML, .up = 1, .down = 1, .reduction = INA_SUM, .values = INA_VALUES_OPTIONAL,
@@ -45,7 +46,8 @@ static const struct ina_kind ina_kinds[16] = { /* by message type; others have n
 
 enum {
     INA_ATP_DATA = 1, INA_ATP_FLOATS = 2, INA_ATP_RESULT = 3, INA_ATP_FLOAT_RESULT = 4, INA_ATP_PENDING = 5, INA_ATP_MAXIMA = 6,
-    INA_ATP_REFUSED = 7
+    INA_ATP_REFUSED = 7,
+    INA_ATP_KINDS = 8, INA_ATP_MOST_EXTRA = 0
 };
 static const struct ina_kind ina_atp_kinds[16] = { /* by message type; others have no row */
     [INA_ATP_DATA] = {.program = INA_PROGRAM_ATP, .up = 1, .reduction = INA_SUM, .values = INA_VALUES_OPTIONAL,

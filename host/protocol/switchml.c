@@ -23,7 +23,7 @@
 struct state {                    /* slots.h; its slots are struct ina_slot, and a struct ina_ahead for each behind them */
     struct ina_slots base;
     struct ina_frame_template frame;
-    uint32_t looks_ahead, adds_floats; /* 1: what its own reduction does */
+    uint8_t kinds[INA_CONTENTS_ROUTED + 1], results[INA_CONTENTS_ROUTED + 1]; /* by contents: of its packets, and of their results */
     uint64_t answered;            /* while packets wait for gates (route.h): all before are answered, or not this worker's */
 };
 
@@ -73,10 +73,30 @@ static uint32_t frame_size(const struct ina_worker_config *config)
 
 static uint32_t frame_size_routes(const struct ina_worker_config *config)
 {
-    return frame_size(config) + (uint32_t)sizeof(struct ina_wire_receivers);
+    return frame_size(config) + ina_kinds[INA_WIRE_TO].extra;
 }
 
-static int init_as(struct state *st, const struct ina_worker_config *config, uint32_t looks_ahead, uint32_t adds_floats)
+/* 1: its own reduction passes over blocks of zeros (ahead.h). */
+static inline int looks_ahead(const struct state *st)
+{
+    return st->kinds[INA_CONTENTS_OWN] == INA_WIRE_ZEROS;
+}
+
+/* What packets carry, by the kinds of SwitchML and those that its program adds. */
+static void choose_kinds(struct state *st, uint32_t program)
+{
+    for (uint32_t kind = 0; kind < INA_WIRE_KINDS; kind++) {
+        const struct ina_kind *row = &ina_kinds[kind];
+        if (!row->up || (row->program != INA_PROGRAM_SWITCHML && row->program != program))
+            continue;
+        const uint32_t contents = row->some ? INA_CONTENTS_ROUTED : INA_CONTENTS_SUM + row->reduction;
+        st->kinds[contents] = (uint8_t)kind;
+        st->results[contents] = row->result;
+    }
+    st->kinds[INA_CONTENTS_NONE] = st->results[INA_CONTENTS_NONE] = INA_WIRE_DATA;
+}
+
+static int init_as(struct state *st, const struct ina_worker_config *config, uint32_t program)
 {
     if (!valid(config))
         return -EINVAL;
@@ -87,29 +107,24 @@ static int init_as(struct state *st, const struct ina_worker_config *config, uin
         slot->seq = config->first_packet + ((i - config->first_packet) & (config->slots - 1));
         slot->set = slot->seq / config->slots & 1;
     }
-    st->looks_ahead = looks_ahead;
-    st->adds_floats = adds_floats;
+    choose_kinds(st, program);
+    if (st->kinds[INA_CONTENTS_ROUTED])
+        ina_tensors_routes(ina_slots_tensors(st));
     return 0;
 }
 
 /* Nothing starts before a tensor comes. */
-#define INIT(name, looks_ahead, adds_floats)                                                     \
+#define INIT(name, program)                                                                                     \
     static int name(void *state, const struct ina_worker_config *config, uint64_t now __attribute__((unused))) \
-    {                                                                                            \
-        return init_as(state, config, looks_ahead, adds_floats);                                 \
+    {                                                                                                          \
+        return init_as(state, config, program);                                                                \
     }
 
-INIT(init, 0, 0)
-INIT(init_ahead, 1, 0)
-INIT(init_floats, 0, 1)
-
-static int init_routes(void *state, const struct ina_worker_config *config, uint64_t now)
-{
-    const int result = init(state, config, now);
-    if (result == 0)
-        ina_tensors_routes(ina_slots_tensors(state));
-    return result;
-}
+INIT(init, INA_PROGRAM_SWITCHML)
+INIT(init_indices, INA_PROGRAM_THC)
+INIT(init_ahead, INA_PROGRAM_OMNIREDUCE)
+INIT(init_floats, INA_PROGRAM_FPISA)
+INIT(init_routes, INA_PROGRAM_RECEIVERS)
 
 /* All of this worker's packets before packet seq are answered. */
 static int is_drained(struct state *st, uint64_t seq)
@@ -199,7 +214,7 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
     const uint64_t first = ts->next_seq;
     const uint32_t reduction = tensors[handle].reduction;
     if (st->frame.check == INA_CHECK_KEYED
-        && ((reduction != INA_SUM && !(reduction == INA_OWN && st->looks_ahead)) || ina_tensor_is_routed(&tensors[handle])))
+        && ((reduction != INA_SUM && !(reduction == INA_OWN && looks_ahead(st))) || ina_tensor_is_routed(&tensors[handle])))
         return -EINVAL; /* only sums have tags, and a tag of those without a part in them would say nothing to those without values */
     if (reduction == INA_OWN && tensors[handle].dtype != INA_INT32)
         return -EINVAL; /* indices; bits of floats; with exponents of their own, blocks could not be passed over */
@@ -248,14 +263,15 @@ static __attribute__((noinline)) struct ina_check check_of_none(const struct sta
 /* Writes the slot's packet into pkt and starts its timer. ahead: of a block of a stream, else NULL; route: of a packet for some. 0, or -1: no
  * room in pkt. */
 static inline __attribute__((always_inline)) int write_packet(struct state *st, const struct ina_tensor *tensors,
-                                                              struct ina_packet *pkt, uint32_t index, uint32_t type, int with_values,
+                                                              struct ina_packet *pkt, uint32_t index, uint32_t kind, int with_values,
                                                               const struct ina_ahead *ahead, struct ina_route route,
                                                               struct ina_rto_run *run, uint64_t now)
 {
     struct ina_slots_tail *tail = ina_slots_tail(st);
     struct ina_slot *slot = &slots_of(st)[index];
+    const struct ina_kind *row = &ina_kinds[kind];
     const uint64_t seq = slot->seq;
-    if (pkt->len + pkt->tailroom < ina_frame_length(&st->frame, type == INA_WIRE_TO ? type : INA_WIRE_DATA, with_values))
+    if (pkt->len + pkt->tailroom < INA_WIRE_PAYLOAD + row->extra + (with_values ? 4 * st->frame.values : 0))
         return -1; /* indices are packed in place */
     if (__builtin_expect(slot->state == FLYING, 0))
         tail->stats.retransmissions++;
@@ -263,25 +279,24 @@ static inline __attribute__((always_inline)) int write_packet(struct state *st, 
     ina_slots_unmark(st, index);
     ina_rto_add(&tail->rto, run, index, now);
     struct ina_wire_frame *frame =
-        ina_frame_write(pkt, &st->frame, type, with_values, (uint32_t)seq, index, slot->set);
+        ina_frame_write(pkt, &st->frame, kind, with_values, (uint32_t)seq, index, slot->set);
     const struct ina_tensors *ts = ina_slots_tensors(st);
-    const uint32_t more = type == INA_WIRE_TO ? (uint32_t)sizeof(struct ina_wire_receivers) : 0;
     struct ina_check check = {{0}};
-    if (type == INA_WIRE_TO) {
-        const uint32_t sets[2] = {htonl(route.receivers), htonl(route.members)};
-        memcpy(frame->payload, sets, sizeof sets);
+    if (row->some) {
+        const struct ina_wire_receivers sets = {htonl(route.receivers), htonl(route.members)};
+        memcpy(frame->payload, &sets, sizeof sets);
     }
-    if (type == INA_WIRE_ZEROS) {
+    if (row->values == INA_VALUES_ZEROS) {
         check = check_of_zeros(st, tensors, slot->op, seq);
-    } else if (type == INA_WIRE_TO && !with_values) {
+    } else if (row->some && !with_values) {
         check = check_of_none(st, slot->op, seq);
         frame->e0 = (int8_t)ina_tensors_announced(ts, tensors, slot->op, seq);
-    } else if (st->frame.check == INA_CHECK_SUM && (type == INA_WIRE_DATA || type == INA_WIRE_TO) && with_values) {
+    } else if (st->frame.check == INA_CHECK_SUM && row->checked && row->words == INA_WORDS_INTEGERS && with_values) {
         check = nonce(st, slot->op, seq);
-        frame->e0 = (int8_t)ina_tensors_encode_with(ts, tensors, slot->op, seq, frame->payload + more, &check);
+        frame->e0 = (int8_t)ina_tensors_encode_with(ts, tensors, slot->op, seq, frame->payload + row->extra, &check);
     } else {
-        frame->e0 = (int8_t)ina_tensors_encode(ts, tensors, slot->op, seq, frame->payload + more);
-        if (type == INA_WIRE_INDICES) {
+        frame->e0 = (int8_t)ina_tensors_encode(ts, tensors, slot->op, seq, frame->payload + row->extra);
+        if (row->words == INA_WORDS_INDICES) {
             if (st->frame.check)
                 check = nonce(st, slot->op, seq);
             ina_indices_pack(frame->payload, st->frame.values, &check, st->frame.check != INA_CHECK_OFF);
@@ -292,7 +307,7 @@ static inline __attribute__((always_inline)) int write_packet(struct state *st, 
     slot->exponent = frame->e0;
     if (ahead)
         frame->e0 = (int8_t)ina_ahead_e0((uint32_t)((ahead->after - seq) / ts->window));
-    ina_check_seal_with(&frame->check, st->frame.check, check, &frame->type_overflow_size, more);
+    ina_check_seal_with(&frame->check, st->frame.check, check, &frame->type_overflow_size, row->extra);
     return 0;
 }
 
@@ -308,6 +323,37 @@ static inline struct ina_route route_of(const struct state *st, const struct ina
     return ina_route_of(ina_slots_tensors(st), tensors, slot->op, slot->seq);
 }
 
+/* Writes a packet of values to be added, as most are: its kind is known here, so the compiler leaves out what others need. */
+static inline __attribute__((always_inline)) int write_sum(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt,
+                                                           uint32_t index, struct ina_rto_run *run, uint64_t now)
+{
+    return write_packet(st, tensors, pkt, index, INA_WIRE_DATA, 1, NULL, (struct ina_route){0}, run, now);
+}
+
+/* Writes another packet. */
+static inline __attribute__((always_inline)) int write_other(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt,
+                                                             uint32_t index, enum ina_contents contents, struct ina_rto_run *run,
+                                                             uint64_t now)
+{
+    uint32_t kind = st->kinds[contents];
+    struct ina_ahead *ahead = NULL;
+    if (ina_kinds[kind].values == INA_VALUES_ZEROS) {
+        const struct ina_slot *slot = &slots_of(st)[index];
+        const struct ina_tensors *ts = ina_slots_tensors(st);
+        ahead = ahead_of(st, index);
+        ina_ahead_look(ahead, ts, &ts->op[slot->op], &tensors[slot->op], slot->seq);
+        if (ahead->has)
+            kind = ina_kinds[kind].result;
+    }
+    int with_values = contents != INA_CONTENTS_NONE && ina_kinds[kind].value;
+    struct ina_route route = {0};
+    if (ina_kinds[kind].some) {
+        route = route_of(st, tensors, index);
+        with_values = ina_route_sends(&route, st->base.config.worker);
+    }
+    return write_packet(st, tensors, pkt, index, kind, with_values, ahead, route, run, now);
+}
+
 /* Writes one packet of any kind. */
 static __attribute__((noinline)) int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt,
                                               uint32_t index, uint64_t now)
@@ -315,27 +361,8 @@ static __attribute__((noinline)) int transmit(struct state *st, const struct ina
     const enum ina_contents contents = contents_of(st, index);
     struct ina_rto *rto = &ina_slots_tail(st)->rto;
     struct ina_rto_run run = ina_rto_begin(rto);
-    uint32_t type = INA_WIRE_DATA;
-    struct ina_ahead *ahead = NULL;
-    if (contents == INA_CONTENTS_MAX) {
-        type = INA_WIRE_MAXIMUM;
-    } else if (contents == INA_CONTENTS_OWN && st->looks_ahead) {
-        const struct ina_slot *slot = &slots_of(st)[index];
-        const struct ina_tensors *ts = ina_slots_tensors(st);
-        ahead = ahead_of(st, index);
-        ina_ahead_look(ahead, ts, &ts->op[slot->op], &tensors[slot->op], slot->seq);
-        type = ahead->has ? INA_WIRE_DATA : INA_WIRE_ZEROS;
-    } else if (contents == INA_CONTENTS_OWN) {
-        type = st->adds_floats ? INA_WIRE_FLOATS : INA_WIRE_INDICES;
-    }
-    int with_values = contents != INA_CONTENTS_NONE && type != INA_WIRE_ZEROS;
-    struct ina_route route = {0};
-    if (contents == INA_CONTENTS_ROUTED) {
-        type = INA_WIRE_TO;
-        route = route_of(st, tensors, index);
-        with_values = ina_route_sends(&route, st->base.config.worker);
-    }
-    const int result = write_packet(st, tensors, pkt, index, type, with_values, ahead, route, &run, now);
+    const int result = __builtin_expect(contents == INA_CONTENTS_SUM, 1) ? write_sum(st, tensors, pkt, index, &run, now)
+                                                                         : write_other(st, tensors, pkt, index, contents, &run, now);
     ina_rto_end(rto, &run);
     return result;
 }
@@ -352,7 +379,7 @@ static int transmit_all(struct state *st, const struct ina_tensor *tensors, stru
     for (int index; filled < n && (index = ina_slots_round_next(&round)) >= 0; filled++) {
         int result;
         if (__builtin_expect(contents_of(st, (uint32_t)index) == INA_CONTENTS_SUM, 1)) {
-            result = write_packet(st, tensors, &pkts[filled], (uint32_t)index, INA_WIRE_DATA, 1, NULL, (struct ina_route){0}, &run, now);
+            result = write_sum(st, tensors, &pkts[filled], (uint32_t)index, &run, now);
         } else {
             ina_rto_end(&tail->rto, &run);
             result = transmit(st, tensors, &pkts[filled], (uint32_t)index, now);
@@ -507,7 +534,7 @@ static __attribute__((noinline)) int is_for(const struct state *st, const struct
 {
     const struct ina_route route = route_of(st, tensors, view->slot);
     return view->receivers == route.receivers && view->members == route.members
-           && view->with_values == (route.receivers >> st->base.config.worker & 1);
+           && (view->values != NULL) == (route.receivers >> st->base.config.worker & 1);
 }
 
 /* Handles a frame of this job; 1: it is now one to send back. Inlined twice: most frames are results with values, which need
@@ -521,29 +548,27 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
     struct ina_slot *slot = &slots_of(st)[view.slot];
     const uint64_t seq = slot->seq;
     const uint32_t handle = slot->op;
-    if (__builtin_expect(view.refused, 0)) {
+    if (__builtin_expect(view.kind == INA_WIRE_REFUSED, 0)) {
         ina_slots_refused(st, view.version);
         return 0;
     }
     if (__builtin_expect(ts->failed || slot->state != FLYING || view.tsi != (uint32_t)seq
                          || view.set != slot->set, 0)) {
-        stale(st, slot, view.slot, view.tsi, view.pending, now);
+        stale(st, slot, view.slot, view.tsi, view.kind == INA_WIRE_PENDING, now);
         return 0;
     }
-    if (view.pending) {
+    if (view.kind == INA_WIRE_PENDING) {
         const struct ina_frame_view copy = view;
         wait_for_others(st, slot, &copy, now);
         return 0;
     }
-    if (__builtin_expect(view.maximum != (ina_tensors_contents(ts, handle, seq) == INA_CONTENTS_MAX)
-                         || view.floats != (st->adds_floats && contents_of(st, view.slot) == INA_CONTENTS_OWN)
-                         || (view.zeros && !(st->looks_ahead && contents_of(st, view.slot) == INA_CONTENTS_OWN))
-                         || view.to != (contents_of(st, view.slot) == INA_CONTENTS_ROUTED), 0)) {
+    const enum ina_contents contents = ina_tensors_contents(ts, handle, seq);
+    if (__builtin_expect(view.kind != st->results[contents] && view.kind != st->kinds[contents], 0)) {
         tail->stats.drop_malformed++;
         return 0;
     }
     uint32_t workers = ts->contributions;
-    if (__builtin_expect(view.to, 0)) {
+    if (__builtin_expect(ina_kinds[view.kind].some, 0)) {
         const struct ina_frame_view copy = view;
         workers = (uint32_t)__builtin_popcount(view.members);
         if (!is_for(st, tensors, &copy)) {
@@ -553,17 +578,17 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
     }
     _Alignas(64) float room[INA_TENSORS_ROOM];
     const float *decoded = NULL;
-    if (st->frame.check && view.with_values && !view.maximum && !view.floats
+    if (st->frame.check && view.values && ina_kinds[view.kind].checked
         && __builtin_expect(!fits(st, tensors, handle, seq, workers, &view, room, &decoded), 0)) {
         spoilt(st, view.slot);
         return 0;
     }
-    const uint64_t steps = __builtin_expect(st->looks_ahead, 0) ? steps_ahead(st, view.slot, view.e0) : 1;
+    const uint64_t steps = __builtin_expect(looks_ahead(st), 0) ? steps_ahead(st, view.slot, view.e0) : 1;
     if (__builtin_expect(!steps, 0)) {
         spoilt(st, view.slot);
         return 0;
     }
-    const struct ina_result result = {view.with_values ? view.values : NULL, view.e0, view.overflow, 0,
+    const struct ina_result result = {view.values, view.e0, view.overflow, 0,
                                       st->frame.check != INA_CHECK_OFF, slot->exponent, decoded, {view.check0, view.check1}};
     struct ina_sums sums;
     uint64_t unblocked;
@@ -581,7 +606,7 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
         burst->newest = newest; /* packets sent before wait for others: no evidence that they are lost */
     slot->seq = seq + st->base.config.slots;
     slot->set ^= 1;
-    if (__builtin_expect(st->looks_ahead, 0))
+    if (__builtin_expect(looks_ahead(st), 0))
         slot->seq = step_ahead(st, tensors, view.slot, seq, steps);
     if (__builtin_expect(unblocked == slot->seq && seq >= ts->latest.until, 1)) { /* the block whose exponent is known now is the slot's own next one */
         slot->state = READY;
@@ -662,7 +687,7 @@ const struct ina_protocol ina_thc = {
     .keyed = 1 << INA_SUM,
     .max_workers = INA_MAX_WORKERS,
     .frame_size = frame_size,
-    SWITCHML_WORKER(init)
+    SWITCHML_WORKER(init_indices)
 };
 
 const struct ina_protocol ina_omnireduce = {

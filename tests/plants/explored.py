@@ -58,7 +58,7 @@ NEXT, LOST = walk(PAIR, "next"), walk(PAIR, "lost")
 _AGGREGATION, _PHASE, _ADMISSION = (f"p4/include/switchml/{name}.p4" for name in ("aggregation", "phase", "admission"))
 _LARGEST = "meta.first == 1 || hdr.exponents.e0 > (int<8>)largest0"
 _STORE = "if (meta.first == 1) {\n                store"
-_LIFE = "\n    if (h->job != config->job || h->e1 != (uint8_t)config->life)"
+_LIFE = "\n    if (h->job != config->job || h->e1 != (int8_t)config->life)"
 STUCK = "does not finish"
 SUM, FLAG = "wrong sum|workers do not agree", "wrong overflow flag"
 PLANTS: dict[str, tuple[Plant, Walk]] = {
@@ -117,7 +117,7 @@ PLANTS: dict[str, tuple[Plant, Walk]] = {
         Plant(_ADMISSION, "meta.strict == 1 && (bit<8>)hdr.exponents.e1 != own_life", "false", SUM), NEXT),
     "workers do not compare lives": (
         Plant("host/protocol/frame.c", _LIFE, "\n    if (h->job != config->job)", f"{SUM}|{FLAG}|failed",
-              also=((".e1 = 0xff,", ".e1 = 0,"),)), NEXT),
+              also=((".e1 = -1,", ".e1 = 0,"),)), NEXT),
     "workers take a result of another phase": (
         Plant("host/protocol/switchml.c", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", SUM),
         walk(PAIR, elements=96)),

@@ -55,7 +55,8 @@ PLANTS = {
     "workers compare whole packet numbers": c("switchml", "view.tsi != (uint32_t)seq\n", "view.tsi != seq\n", STUCK),
     "workers take a result of another phase": c(
         "switchml", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", WRONG),
-    "workers take a pending frame for a result": c("frame", ".pending = type == INA_WIRE_PENDING", ".pending = 0"),
+    "workers take a pending frame for a result": c(
+        "frame", ".kind = (uint8_t)type,", ".kind = type == INA_WIRE_PENDING ? INA_WIRE_DATA : (uint8_t)type,"),
     "workers do not send again": c(
         "switchml", "now)) >= 0;)\n        ina_slots_mark(st, (uint32_t)index);", "now)) >= 0;)\n        ;", STUCK),
     "workers do not wait for a block's exponent": c(

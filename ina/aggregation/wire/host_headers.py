@@ -100,10 +100,12 @@ def kinds_header(tables: Mapping[str, tuple[str, Sequence[Kind]]], source: str, 
 
 def _table(prefix: str, name: str, rows: Sequence[Kind]) -> list[str]:
     numbers = ", ".join(f"{prefix}_{kind.name.upper()} = {kind.number}" for kind in rows)
+    extra = max(kind.extra_bytes for kind in rows)
     return [
         "",
         "enum {",
-        *(f"    {line.strip()}" for line in _wrapped(numbers)),
+        *(f"    {line.strip()}" for line in _wrapped(f"{numbers},")),
+        f"    {prefix}_KINDS = {rows[-1].number + 1}, {prefix}_MOST_EXTRA = {extra}",
         "};",
         f"static const struct ina_kind {name}[16] = {{ /* by message type; others have no row */",
         *(line for kind in rows for line in _wrapped(f"[{prefix}_{kind.name.upper()}] = {{{_row(prefix, kind)}}},")),

@@ -77,11 +77,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct ina_frame_view any, result;
     const enum ina_frame_verdict verdict = ina_frame_parse_any(&any, &pkt, &template, &config);
     if (verdict == INA_FRAME_OK) {
-        CHECK(any.slot < config.slots && any.set <= 1 && (any.refused || any.values == bytes + INA_WIRE_PAYLOAD));
-        touch(any.values, any.pending ? 4 : any.with_values ? 4 * config.values : 0);
+        CHECK(any.slot < config.slots && any.set <= 1 && any.kind < INA_WIRE_KINDS);
+        CHECK(!any.values || any.values == ina_frame_zeros || any.values == bytes + INA_WIRE_PAYLOAD + ina_kinds[any.kind].extra);
+        touch(any.values, any.values ? 4 * config.values : 0);
     }
     if (ina_frame_is_result(&result, &pkt, &template)) { /* the fast path takes nothing that the other one does not */
-        CHECK(verdict == INA_FRAME_OK && !any.pending && any.with_values);
+        CHECK(verdict == INA_FRAME_OK && any.kind == result.kind && any.values);
         CHECK(result.tsi == any.tsi && result.slot == any.slot && result.set == any.set && result.overflow == any.overflow
               && result.e0 == any.e0 && result.values == any.values);
     }
