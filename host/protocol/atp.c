@@ -474,7 +474,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
 /* ---- the protocols ----------------------------------------------------------------------------------------------- */
 
 #define WORKER \
-    .reductions = 1 << INA_SUM | 1 << INA_MAX, .keyed = 1 << INA_SUM, .options = options, .state_size = state_size, .stats_offset = stats_offset, \
+    .reductions = INA_REDUCTIONS_ATP, .keyed = 1 << INA_SUM, .options = options, .state_size = state_size, .stats_offset = stats_offset, \
     .next_handle = ina_slots_next_handle, .submit = submit, .receive = receive, .frames_to_send = frames_to_send, \
     .next_timer = ina_slots_next_timer, .expire = expire, .abort = ina_slots_abort, .events = ina_slots_events, \
     .frame_size = frame_size

@@ -17,7 +17,7 @@ enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_p
         return INA_ATP_VERSION;
     const struct ina_kind *kind = &ina_atp_kinds[type];
     const int whole = kind->payload ? kind->payload : (int)(4 * values);
-    if (!kind->up && !kind->down)
+    if (!kind->contributors && !kind->receivers)
         return INA_ATP_MALFORMED;
     if (payload != whole && (payload || kind->payload || kind->values == INA_VALUES_ALWAYS))
         return INA_ATP_MALFORMED;

@@ -29,7 +29,7 @@ enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_p
 
 static inline int ina_atp_upwards(uint32_t type)
 {
-    return ina_atp_kinds[type].up;
+    return ina_atp_kinds[type].contributors != INA_CONTRIBUTORS_NONE;
 }
 
 static inline uint64_t ina_atp_identity(uint32_t life, uint32_t job, uint64_t seq)

@@ -68,8 +68,8 @@ int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_
 static int has_size(const struct ina_kind *kind, uint32_t size, uint32_t size_of_values)
 {
     if (size == INA_WIRE_SIZE_NONE)
-        return kind->down && kind->values != INA_VALUES_ALWAYS;
-    return kind->down && kind->value && size == size_of_values;
+        return kind->receivers && kind->values != INA_VALUES_ALWAYS;
+    return kind->receivers && kind->value && size == size_of_values;
 }
 
 enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const struct ina_packet *pkt,
@@ -132,7 +132,7 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
         memcpy(&pending, pkt->data + INA_WIRE_PAYLOAD, sizeof pending);
         view->missing = ntohl(pending.missing);
     }
-    if (kind->some) {
+    if (kind->contributors == INA_CONTRIBUTORS_SOURCES) {
         struct ina_wire_receivers sets;
         memcpy(&sets, h->payload, sizeof sets);
         view->receivers = ntohl(sets.ranks);

@@ -4,15 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct ina_protocol *const protocols[] = {
-    &ina_switchml,
-    &ina_atp,
-    &ina_ps,
-    &ina_thc,
-    &ina_omnireduce,
-    &ina_fpisa,
-    &ina_receivers,
-};
+#define ADDRESS(name) &ina_##name,
+static const struct ina_protocol *const protocols[] = {INA_PROTOCOLS(ADDRESS)};
 enum { COUNT = sizeof protocols / sizeof protocols[0] };
 
 const struct ina_protocol *ina_protocol_at(uint32_t index)

@@ -1,4 +1,4 @@
-/* All protocols, by name. This list is the only place of the host's code that names one: ports, endpoint,
+/* All protocols, by name. INA_PROTOCOLS is the only place of the host's code that names one: ports, endpoint,
  * emulator and Python work with any struct ina_protocol. A protocol's name is also that of its switch program, p4/<name>.p4
  * (docs/guide/new-protocol.md).
  */
@@ -7,13 +7,19 @@
 
 #include "protocol.h"
 
-extern const struct ina_protocol ina_switchml;
-extern const struct ina_protocol ina_atp;
-extern const struct ina_protocol ina_thc; /* switchml.c, with indices */
-extern const struct ina_protocol ina_omnireduce; /* switchml.c, passing over zeros */
-extern const struct ina_protocol ina_fpisa; /* switchml.c, with floats */
-extern const struct ina_protocol ina_receivers; /* switchml.c, with sums from and to some workers only */
-extern const struct ina_protocol ina_ps; /* a parameter server and no help from switches */
+#ifndef INA_CDEF
+#define INA_PROTOCOLS(ONE) \
+    ONE(switchml)         \
+    ONE(atp)              \
+    ONE(ps)         /* a parameter server and no help from switches */ \
+    ONE(thc)        /* switchml.c, with indices */ \
+    ONE(omnireduce) /* switchml.c, passing over zeros */ \
+    ONE(fpisa)      /* switchml.c, with floats */ \
+    ONE(receivers)  /* switchml.c, with sums from and to some workers only */
+#define INA_PROTOCOL(name) extern const struct ina_protocol ina_##name;
+INA_PROTOCOLS(INA_PROTOCOL)
+#undef INA_PROTOCOL
+#endif
 
 const struct ina_protocol *ina_protocol_named(const char *name); /* NULL: there is none */
 const struct ina_protocol *ina_protocol_at(uint32_t index);      /* all of them in order, then NULL */

@@ -87,9 +87,9 @@ static void choose_kinds(struct state *st, uint32_t program)
 {
     for (uint32_t kind = 0; kind < INA_WIRE_KINDS; kind++) {
         const struct ina_kind *row = &ina_kinds[kind];
-        if (!row->up || (row->program != INA_PROGRAM_SWITCHML && row->program != program))
+        if (!row->contributors || (row->program != INA_PROGRAM_SWITCHML && row->program != program))
             continue;
-        const uint32_t contents = row->some ? INA_CONTENTS_ROUTED : INA_CONTENTS_SUM + row->reduction;
+        const uint32_t contents = row->contributors == INA_CONTRIBUTORS_SOURCES ? INA_CONTENTS_ROUTED : INA_CONTENTS_SUM + row->reduction;
         st->kinds[contents] = (uint8_t)kind;
         st->results[contents] = row->result;
     }
@@ -282,13 +282,13 @@ static inline __attribute__((always_inline)) int write_packet(struct state *st, 
         ina_frame_write(pkt, &st->frame, kind, with_values, (uint32_t)seq, index, slot->set);
     const struct ina_tensors *ts = ina_slots_tensors(st);
     struct ina_check check = {{0}};
-    if (row->some) {
+    if (row->contributors == INA_CONTRIBUTORS_SOURCES) {
         const struct ina_wire_receivers sets = {htonl(route.receivers), htonl(route.members)};
         memcpy(frame->payload, &sets, sizeof sets);
     }
     if (row->values == INA_VALUES_ZEROS) {
         check = check_of_zeros(st, tensors, slot->op, seq);
-    } else if (row->some && !with_values) {
+    } else if (row->contributors == INA_CONTRIBUTORS_SOURCES && !with_values) {
         check = check_of_none(st, slot->op, seq);
         frame->e0 = (int8_t)ina_tensors_announced(ts, tensors, slot->op, seq);
     } else if (st->frame.check == INA_CHECK_SUM && row->checked && row->words == INA_WORDS_INTEGERS && with_values) {
@@ -347,7 +347,7 @@ static inline __attribute__((always_inline)) int write_other(struct state *st, c
     }
     int with_values = contents != INA_CONTENTS_NONE && ina_kinds[kind].value;
     struct ina_route route = {0};
-    if (ina_kinds[kind].some) {
+    if (ina_kinds[kind].contributors == INA_CONTRIBUTORS_SOURCES) {
         route = route_of(st, tensors, index);
         with_values = ina_route_sends(&route, st->base.config.worker);
     }
@@ -568,7 +568,7 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
         return 0;
     }
     uint32_t workers = ts->contributions;
-    if (__builtin_expect(ina_kinds[view.kind].some, 0)) {
+    if (__builtin_expect(ina_kinds[view.kind].contributors == INA_CONTRIBUTORS_SOURCES, 0)) {
         const struct ina_frame_view copy = view;
         workers = (uint32_t)__builtin_popcount(view.members);
         if (!is_for(st, tensors, &copy)) {
@@ -674,7 +674,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
 
 const struct ina_protocol ina_switchml = {
     .name = "switchml",
-    .reductions = 1 << INA_SUM | 1 << INA_MAX,
+    .reductions = INA_REDUCTIONS_SWITCHML,
     .keyed = 1 << INA_SUM,
     .max_workers = INA_MAX_WORKERS,
     .frame_size = frame_size,
@@ -683,7 +683,7 @@ const struct ina_protocol ina_switchml = {
 
 const struct ina_protocol ina_thc = {
     .name = "thc",
-    .reductions = 1 << INA_SUM | 1 << INA_MAX | 1 << INA_OWN,
+    .reductions = INA_REDUCTIONS_THC,
     .keyed = 1 << INA_SUM,
     .max_workers = INA_MAX_WORKERS,
     .frame_size = frame_size,
@@ -692,7 +692,7 @@ const struct ina_protocol ina_thc = {
 
 const struct ina_protocol ina_omnireduce = {
     .name = "omnireduce",
-    .reductions = 1 << INA_SUM | 1 << INA_MAX | 1 << INA_OWN,
+    .reductions = INA_REDUCTIONS_OMNIREDUCE,
     .keyed = 1 << INA_SUM | 1 << INA_OWN,
     .max_workers = INA_MAX_WORKERS,
     .frame_size = frame_size,
@@ -701,7 +701,7 @@ const struct ina_protocol ina_omnireduce = {
 
 const struct ina_protocol ina_fpisa = {
     .name = "fpisa",
-    .reductions = 1 << INA_SUM | 1 << INA_MAX | 1 << INA_OWN,
+    .reductions = INA_REDUCTIONS_FPISA,
     .keyed = 1 << INA_SUM,
     .max_workers = INA_MAX_WORKERS,
     .frame_size = frame_size,
@@ -710,7 +710,7 @@ const struct ina_protocol ina_fpisa = {
 
 const struct ina_protocol ina_receivers = {
     .name = "receivers",
-    .reductions = 1 << INA_SUM | 1 << INA_MAX,
+    .reductions = INA_REDUCTIONS_RECEIVERS,
     .keyed = 1 << INA_SUM,
     .routes = 1,
     .frame_size = frame_size_routes,

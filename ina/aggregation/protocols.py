@@ -1,6 +1,6 @@
 """Protocols: each is a switch program, a worker in C and the entries of its tables, found by one name.
 
-    switchml                       p4/switchml.p4, host/protocol/switchml.c (listed in host/protocol/protocols.c),
+    switchml                       p4/switchml.p4, host/protocol/switchml.c (listed in host/protocol/protocols.h),
     ina/aggregation/entries/switchml.py
     examples/lockstep/lockstep.p4  the user's own: lockstep.c and lockstep.py lie beside it; the worker is compiled when needed
 
@@ -26,7 +26,7 @@ REDUCTIONS = {SUM: "sums", MAX: "maxima", OWN: "a reduction of its own"}
 
 
 def names() -> tuple[str, ...]:
-    """Returns the names of all protocols in the package, in the order of ``host/protocol/protocols.c``."""
+    """Returns the names of all protocols in the package, in the order of ``host/protocol/protocols.h``."""
     result: list[str] = []
     while (protocol := lib.ina_protocol_at(len(result))) != ffi.NULL:
         result.append(ffi.string(protocol.name).decode())

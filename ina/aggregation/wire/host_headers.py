@@ -14,7 +14,8 @@ from ina.aggregation.wire.layout import Field, Layout, Unit
 
 NOTE = "Written by `make generated` from"
 _TYPES = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
-_REDUCTIONS = {"none": "", "sum": "INA_SUM", "max": "INA_MAX", "own": "INA_OWN"}
+_REDUCTIONS = {"sum": "INA_SUM", "max": "INA_MAX", "own": "INA_OWN"}
+_ENUMS = ("contributors", "receivers", "values", "words")  # columns of words that C knows
 _MEMBERS = {  # names of members that are more than one field, by those of their units
     ("msg_type_overflow_size",): "type_overflow_size",
     ("set_checked_slot",): "set_slot",
@@ -69,7 +70,7 @@ def frame(
 def kinds_header(tables: Mapping[str, tuple[str, Sequence[Kind]]], source: str, file: str) -> str:
     """Returns the C header ``file`` with tables of kinds, by the prefix of their constants: each has a name, and rows."""
     programs = dict.fromkeys(kind.program for _, rows in tables.values() for kind in rows)
-    columns = {"values": COLUMNS["values"], "words": COLUMNS["words"], "program": programs}
+    columns = {**{name: COLUMNS[name] for name in _ENUMS}, "program": programs}
     return "\n".join([
         f"/* {NOTE}",
         f" * {source}: do not edit. */",
@@ -82,9 +83,9 @@ def kinds_header(tables: Mapping[str, tuple[str, Sequence[Kind]]], source: str, 
         "",
         "struct ina_kind {           /* docs/reference/packet-kinds.md */",
         "    uint8_t program;        /* that has it first */",
-        "    uint8_t up, down;       /* 1: workers send it; they get it */",
+        "    uint8_t contributors;   /* who sends it; NONE: it does not go up */",
+        "    uint8_t receivers;      /* who gets it; NONE: it does not come down */",
         "    uint8_t reduction;      /* enum ina_reduction, of what goes up */",
-        "    uint8_t some;           /* 1: from and to some workers only, whom its header names */",
         "    uint8_t values, words;",
         "    uint8_t extra, payload; /* bytes of its header behind the check header, and of a payload that is no values */",
         "    uint8_t value;          /* bytes of each value */",
@@ -107,21 +108,34 @@ def _table(prefix: str, name: str, rows: Sequence[Kind]) -> list[str]:
         *(f"    {line.strip()}" for line in _wrapped(f"{numbers},")),
         f"    {prefix}_KINDS = {rows[-1].number + 1}, {prefix}_MOST_EXTRA = {extra}",
         "};",
+        "enum { /* of each program: struct ina_protocol */",
+        *_reductions(rows),
+        "};",
         f"static const struct ina_kind {name}[16] = {{ /* by message type; others have no row */",
         *(line for kind in rows for line in _wrapped(f"[{prefix}_{kind.name.upper()}] = {{{_row(prefix, kind)}}},")),
         "};",
     ]
 
 
+def _reductions(rows: Sequence[Kind]) -> list[str]:
+    """Declares those of each program: with its own kinds, and with those of the first row's, which it has, too."""
+    base, lines = rows[0].program, []
+    for program in dict.fromkeys(kind.program for kind in rows):
+        own = {kind.reduction for kind in rows if kind.program in (base, program)}
+        text = " | ".join(f"1 << {name}" for word, name in _REDUCTIONS.items() if word in own)
+        lines.append(f"    INA_REDUCTIONS_{program.upper()} = {text},")
+    return lines
+
+
 def _row(prefix: str, kind: Kind) -> str:
     up = kind.contributors != "none"
+    words = {name: _word(name, getattr(kind, name)) for name in _ENUMS if getattr(kind, name) != [*COLUMNS[name]][0]}
     cells = {
-        "program": _word("program", kind.program), "up": up, "down": kind.receivers != "none",
-        "reduction": _REDUCTIONS[kind.reduction], "some": kind.contributors == "sources", "values": _word("values", kind.values),
-        "words": _word("words", kind.words), "extra": kind.extra_bytes, "payload": kind.payload_bytes, "value": kind.value_bytes,
-        "checked": kind.checked, "result": up and f"{prefix}_{kind.result.upper()}",
+        "program": _word("program", kind.program), "reduction": _REDUCTIONS.get(kind.reduction), **words,
+        "extra": kind.extra_bytes, "payload": kind.payload_bytes, "value": kind.value_bytes, "checked": int(kind.checked),
+        "result": up and f"{prefix}_{kind.result.upper()}",
     }
-    return ", ".join(f".{key} = {int(cell) if isinstance(cell, bool) else cell}" for key, cell in cells.items() if cell)
+    return ", ".join(f".{key} = {cell}" for key, cell in cells.items() if cell)
 
 
 def _wrapped(text: str) -> list[str]:

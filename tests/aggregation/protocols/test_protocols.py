@@ -59,7 +59,7 @@ def test_a_worker_speaks_the_protocol_of_its_configuration(name):
 
 
 def test_nobody_else_knows_a_protocol_by_name():
-    """Protocols' names are in their own files, the list in host/protocol/protocols.c, and the choice of the default only."""
+    """Protocols' names are in their own files, the list in host/protocol/protocols.h, and the choice of the default only."""
     names = set(protocols.names()) - {"ps"}  # a command, too
     allowed = ("ina/aggregation/entries/", "ina/codecs/", "ina/aggregation/wire/", "ina/cli/wire.py",
                "ina/aggregation/protocols.py",
