@@ -214,7 +214,7 @@ def packet_kinds() -> str:
     return "\n".join([
         title("Packet kinds"),
         "The number is the header's message type. What a switch does with each: [SwitchML](../design/protocol.md),\n"
-        "[ATP](../design/protocol-atp.md). [A new one](../design/architecture.md#where-a-new-thing-goes) is a row of the file.\n",
+        "[ATP](../design/protocol-atp.md). [A new one](../design/architecture.md#a-new-kind-of-packet) is a row of the file.\n",
         f"## SwitchML and its kin\n\nFrom `{kinds.SOURCE}`.\n\n{table(head, [row(kind) for kind in kinds.switchml()])}\n",
         f"## ATP\n\nFrom `{kinds.ATP_SOURCE}`.\n\n{table(head, [row(kind) for kind in kinds.atp()])}\n",
         f"## Words\n\n{table(['column', 'word', ''], meanings)}\n",

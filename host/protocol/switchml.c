@@ -250,7 +250,7 @@ static __attribute__((noinline)) struct ina_check check_of_zeros(const struct st
     }
 }
 
-/* Check words of a packet for receivers that has no values: of zeros; of the open packet, its fingerprint. */
+/* Check words of a packet to which this worker brings no values: of zeros; of the open packet, its fingerprint. */
 static __attribute__((noinline)) struct ina_check check_of_none(const struct state *st, uint32_t handle, uint64_t seq)
 {
     const struct ina_tensors *ts = ina_slots_tensors(st);
@@ -288,7 +288,7 @@ static inline __attribute__((always_inline)) int write_packet(struct state *st, 
     }
     if (row->values == INA_VALUES_ZEROS) {
         check = check_of_zeros(st, tensors, slot->op, seq);
-    } else if (row->contributors == INA_CONTRIBUTORS_SOURCES && !with_values) {
+    } else if (row->contributors != INA_CONTRIBUTORS_ALL && !with_values) {
         check = check_of_none(st, slot->op, seq);
         frame->e0 = (int8_t)ina_tensors_announced(ts, tensors, slot->op, seq);
     } else if (st->frame.check == INA_CHECK_SUM && row->checked && row->words == INA_WORDS_INTEGERS && with_values) {

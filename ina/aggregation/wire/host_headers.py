@@ -1,4 +1,4 @@
-"""What the host's C code knows of the wire: FILES of the checkout that are made from the P4 programs' headers.
+"""C headers of the wire for the host's code: FILES of the checkout that are made from the P4 programs' headers.
 
 They are in the checkout since C is compiled before the P4 compiler can run. ``make generated`` writes them; a test compares them.
 """

@@ -3,8 +3,8 @@
     kinds.switchml()      rows of p4/include/switchml/headers.p4: SwitchML, THC, OmniReduce, FPISA, SwitchML with receivers
     kinds.atp()           rows of p4/include/atp/headers.p4
 
-A row is a constant with an annotation ``@kind[column=word, ...]``; COLUMNS has the words of each column and what they mean. The
-dissectors, the scapy layers and docs/reference/packet-kinds.md are made from these rows.
+A row is a constant with an annotation ``@kind[column=word, ...]``; COLUMNS has the words of each column and their meanings. C's
+table (host/protocol/kinds.h), dissectors, scapy layers and docs/reference/packet-kinds.md are made from these rows.
 """
 
 from __future__ import annotations

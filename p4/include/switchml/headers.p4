@@ -25,7 +25,7 @@ const bit<16> SWITCHML_MASK  = 0xFFF0;
  */
 
 /* Kinds of packets, of this program and of those that include it: a number, and an annotation that says the rest. This is the only list
- * of them: ina/aggregation/wire/kinds.py reads it, and says what each word means; all others are made from it.
+ * of them: ina/aggregation/wire/kinds.py reads it, and says what each word means; all others are made from it (`make generated`).
  */
 @kind[program="switchml", reduction="sum", values="optional", payload="values", words="integers", checked=1,
       contributors="all", receivers="all", completes="all", again="pending"]
