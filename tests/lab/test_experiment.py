@@ -153,14 +153,14 @@ def start(tmp_path, code, workers=2, silence=600.0, on_message=lambda message: N
 def test_a_training_begins_when_its_start_has_been_taken(tmp_path):
     """Meters of links are read then: bytes that are sent before do not count."""
     taken = tmp_path / "taken"
-    code = ("rank or (print('{\"kind\": \"start\"}', flush=True), sys.stdin.readline(), "
+    code = ("rank or (print('[]'), print('{\"kind\": \"start\"}', flush=True), sys.stdin.readline(), "
             f"print(json.dumps({{'kind': 'step', 'taken': os.path.exists({str(taken)!r})}})))")
 
     def take(message):
-        if message["kind"] == "start":
+        if message == {"kind": "start"}:
             child.run([sys.executable, "-c", f"open({str(taken)!r}, 'w')"])  # takes a while
 
-    assert start(tmp_path, code, on_message=take)[1:] == [{"kind": "step", "taken": True}]
+    assert start(tmp_path, code, on_message=take) == [[], {"kind": "start"}, {"kind": "step", "taken": True}]
 
 
 @pytest.mark.build

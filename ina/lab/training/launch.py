@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, AnyStr
+from typing import IO, Any, AnyStr
 
 STACKS = 30.0  # seconds for processes to write their stacks when they are asked to; it takes them milliseconds
 QUIET = 0.5  # seconds without a new line after which a stack is taken to be written
@@ -98,11 +98,11 @@ def end(ranks: list[subprocess.Popen]) -> None:
 
 
 def run(
-    command: list[str], workers: int, folder: Path, label: str, silence: float, on_message: Callable[[dict], None],
+    command: list[str], workers: int, folder: Path, label: str, silence: float, on_message: Callable[[Any], None],
     place: Place | None = None,
 ) -> None:
     """Runs ``command`` once a rank with torchrun's variables; rank 0's standard output is JSON lines. It gets a line on its
-    standard input when ``on_message`` has returned from its message of the kind "start".
+    standard input when ``on_message`` has returned from an object of the kind "start".
 
     Each rank's standard error goes to ``folder/<label>-rank<i>.log``. ``silence``: longest time in seconds without a
     line from rank 0. ``place``: default, this machine.
@@ -140,7 +140,7 @@ def piped(stream: IO[AnyStr] | None) -> IO[AnyStr]:
 
 
 def _listen(
-    ranks: list[subprocess.Popen], logs: list[Path], label: str, silence: float, on_message: Callable[[dict], None]
+    ranks: list[subprocess.Popen], logs: list[Path], label: str, silence: float, on_message: Callable[[Any], None]
 ) -> None:
     stdin, stdout = piped(ranks[0].stdin), piped(ranks[0].stdout)
     last = time.monotonic()
@@ -156,7 +156,7 @@ def _listen(
                 for message in lines:
                     last = time.monotonic()
                     says = json.loads(message)
-                    starts = says.get("kind") == "start"
+                    starts = isinstance(says, dict) and says.get("kind") == "start"
                     on_message(says)
                     if starts:
                         with contextlib.suppress(BrokenPipeError):  # why it has ended is found below
