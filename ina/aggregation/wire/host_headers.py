@@ -32,7 +32,7 @@ def frame(
     Constants have the ``prefix``."""
     units = [unit for name in head for unit in _members(wire[name].units)]
     size = wire.size(head) + wire["check"].size
-    picture = " | ".join(f"{name} {wire[name].size}" for name in ("ethernet", "ipv4", "udp", *head, "check"))
+    picture = " | ".join(f"{name} {wire[name].size}" for name in (*layout.HEAD[:3], *head, "check"))
     behind = [header for row in rows for header in (row.extra, None if row.has_values else row.payload) if header]
     return "\n".join([
         f"/* {NOTE} {source}: do not edit. Multi-byte members are big endian.",
