@@ -8,9 +8,10 @@ from functools import partial
 import numpy as np
 
 from bench.common import Measurement, median_seconds
+from ina.aggregation.lane import INT32
 from ina.base.native import ffi, lib
 
-SHIFT = lib.ina_codec_shift(4)
+SHIFT = INT32.shift(4)
 PLACES = {"L2": 256 << 10, "memory": 256 << 20}
 
 
@@ -30,8 +31,8 @@ def measure() -> list[Measurement]:
         copy = median_seconds(partial(ffi.memmove, pw, px, size))
         actions: dict[str, Callable[[], object]] = {
             "exponent": partial(lib.ina_codec_exponent, px, count),
-            "encode": partial(lib.ina_codec_encode, pw, px, count, 3, SHIFT),
-            "decode": partial(lib.ina_codec_decode, px, pw, count, 3, SHIFT, 1),
+            "encode": partial(lib.ina_codec_encode, INT32.number, pw, px, count, 3, SHIFT),
+            "decode": partial(lib.ina_codec_decode, INT32.number, px, pw, count, 3, SHIFT, 1),
         }
         for name, action in actions.items():
             seconds = median_seconds(action)

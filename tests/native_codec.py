@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.base.native import CData, ffi, lib
 
 EXP_MIN: int = lib.INA_EXP_MIN
@@ -17,13 +18,13 @@ EXP_NONFINITE: int = lib.INA_EXP_NONFINITE
 EXACT_WORDS: int = lib.INA_EXACT_WORDS
 MAX_WORKERS: int = lib.INA_MAX_WORKERS
 
-WIRE = np.dtype(">i4")
+WIRE = INT32.dtype.newbyteorder(">")
 
 
 def shift(workers: int) -> int:
     """Returns the fraction bits for a fan-in of ``workers``: 30 - ceil(log2 n), so that n values cannot overflow int32."""
     _check_workers(workers)
-    return lib.ina_codec_shift(workers)
+    return INT32.shift(workers)
 
 
 def exponent(x: np.ndarray) -> int:
@@ -42,7 +43,7 @@ def encode(x: np.ndarray, exponent: int, workers: int, out: np.ndarray | None = 
     _check_exponent(exponent)
     out = _output(out, x.shape, WIRE)
     source = _pointer("float *", x, np.float32, "x")
-    lib.ina_codec_encode(_pointer("uint8_t *", out, WIRE, "out"), source, x.size, exponent, shift(workers))
+    lib.ina_codec_encode(INT32.number, _pointer("uint8_t *", out, WIRE, "out"), source, x.size, exponent, shift(workers))
     return out
 
 
@@ -54,6 +55,7 @@ def decode(
     out = _output(out, wire.shape, np.dtype(np.float32))
     source = _pointer("uint8_t *", wire, WIRE, "wire")
     lib.ina_codec_decode(
+        INT32.number,
         _pointer("float *", out, np.float32, "out"), source, wire.size, exponent, shift(workers),
         workers if average else 1,
     )
@@ -64,7 +66,7 @@ def encode_int32(x: np.ndarray) -> np.ndarray:
     """Converts an int32 array to wire order."""
     out = np.empty(x.shape, WIRE)
     source = _pointer("int32_t *", x, np.int32, "x")
-    lib.ina_codec_put_int32(_pointer("uint8_t *", out, WIRE, "out"), source, x.size)
+    lib.ina_codec_swap(INT32.number, _pointer("uint8_t *", out, WIRE, "out"), source, x.size)
     return out
 
 
@@ -72,7 +74,7 @@ def decode_int32(wire: np.ndarray) -> np.ndarray:
     """Converts an int32 array from wire order."""
     out = np.empty(wire.shape, np.int32)
     source = _pointer("uint8_t *", wire, WIRE, "wire")
-    lib.ina_codec_get_int32(_pointer("int32_t *", out, np.int32, "out"), source, wire.size)
+    lib.ina_codec_swap(INT32.number, _pointer("int32_t *", out, np.int32, "out"), source, wire.size)
     return out
 
 

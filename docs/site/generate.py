@@ -200,7 +200,7 @@ def packet_kinds() -> str:
             "receivers", "completed by", "its result", "a retransmission gets"]
 
     def row(kind: kinds.Kind) -> list[str]:
-        values = f"{kind.values}, {kind.value_bytes} bytes each" if kind.has_values else kind.values
+        values = f"{kind.values}, {kind.quarters}/4 of the lane's width each" if kind.has_values else kind.values
         words = ["" if word == "none" else word
                  for word in (kind.reduction, values, kind.words, kind.contributors, kind.receivers, kind.completes)]
         headers = [kind.extra] if kind.has_values else [kind.extra, kind.payload]

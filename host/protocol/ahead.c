@@ -34,7 +34,7 @@ uint64_t ina_ahead_skip(struct ina_tensors *ts, const struct ina_tensor *tensors
     struct ina_op *op = &ts->op[handle];
     for (uint64_t i = 1; i < steps; i++) {
         const struct ina_place place = ina_tensors_place(ts, op, &tensors[handle], seq + i * ts->window - op->first - op->ahead);
-        memset((int32_t *)tensors[handle].out + place.at, 0, 4 * place.count);
+        memset((int32_t *)tensors[handle].out + place.at, 0, place.count * sizeof(int32_t));
     }
     if (steps > 1) {
         op->unanswered -= steps - 1;

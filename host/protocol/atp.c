@@ -81,7 +81,7 @@ static size_t stats_offset(const struct ina_worker_config *config)
 
 static uint32_t frame_size(const struct ina_worker_config *config)
 {
-    return INA_ATP_PAYLOAD + 4 * config->values;
+    return INA_ATP_PAYLOAD + (uint32_t)ina_lane_bytes(config->lane, config->values);
 }
 
 static void publish(struct state *st)
@@ -101,7 +101,7 @@ static int start(void *state, const struct ina_worker_config *config, const stru
     st->check = (uint64_t)ina_option(options, config, CHECK);
     const uint32_t header = INA_ATP_PAYLOAD - INA_INTERNET_SIZE;
     ina_internet_write(&st->net, &config->self, peer, header);
-    ina_internet_write(&st->net_values, &config->self, peer, header + 4 * config->values);
+    ina_internet_write(&st->net_values, &config->self, peer, header + (uint32_t)ina_lane_bytes(config->lane, config->values));
     st->next = st->recover = config->first_packet;
     uint64_t window = (uint64_t)ina_option(options, config, WINDOW);
     window = window ? window : FIRST_WINDOW / frame_size(config);
@@ -199,7 +199,7 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     const struct ina_tensors *ts = ina_slots_tensors(st);
     const enum ina_contents contents = ina_tensors_contents(ts, slot->base.op, slot->base.seq);
     const int with_values = slot->floats || contents != INA_CONTENTS_NONE;
-    const uint32_t payload = with_values ? 4 * st->base.config.values : 0;
+    const uint32_t payload = with_values ? (uint32_t)ina_lane_bytes(ts->lane, ts->values) : 0;
     if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
         return -1;
     const uint32_t type = slot->floats ? INA_ATP_FLOATS
@@ -215,7 +215,7 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     const int exponent = slot->floats ? ina_tensors_encode_floats(ts, tensors, slot->base.op, slot->base.seq, wire)
                                       : ina_tensors_encode_with(ts, tensors, slot->base.op, slot->base.seq, wire, summed ? &check : NULL);
     if (summed && slot->floats)
-        ina_check_add(&check, wire, st->base.config.values);
+        ina_check_add(ts->lane, &check, wire, ts->values);
     else if (st->check == INA_CHECK_KEYED && with_values)
         check = ina_slots_tag(st, tensors, slot->base.seq, slot->base.op, slot->floats, wire);
     slot->base.exponent = (int8_t)exponent;
@@ -357,10 +357,11 @@ static int fits(const struct state *st, const struct ina_tensor *tensors, const 
                                        view->flags & INA_ATP_OVERFLOW, view->values);
     struct ina_check check = ina_check_begin(nonce(st, slot), slot->floats ? 1 : ina_slots_tensors(st)->contributions);
     if (slot->floats)
-        ina_check_add(&check, view->values, st->base.config.values);
+        ina_check_add(st->base.config.lane, &check, view->values, st->base.config.values);
     else
         *decoded = ina_tensors_read(ina_slots_tensors(st), tensors, slot->base.op, slot->base.seq, view->values, room, &check);
-    return view->check == st->check && check.word[0] == view->check0 && check.word[1] == view->check1;
+    return view->check == st->check
+           && ina_check_fits(st->base.config.lane, check, view->check0, view->check1, (view->flags & INA_ATP_OVERFLOW) != 0);
 }
 
 static void spoilt(struct state *st, uint32_t index)
@@ -378,7 +379,7 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
 
     stats->rx_packets++;
     stats->rx_bytes += pkt->len;
-    const enum ina_atp_verdict verdict = ina_atp_parse(&view, pkt, st->base.config.values);
+    const enum ina_atp_verdict verdict = ina_atp_parse(&view, pkt, (uint32_t)ina_lane_bytes(st->base.config.lane, st->base.config.values));
     if (verdict != INA_ATP_OK || ina_atp_upwards(view.type)) {
         *(verdict == INA_ATP_CORRUPT ? &stats->drop_corrupt
           : verdict == INA_ATP_VERSION ? &stats->drop_version : &stats->drop_malformed) += 1;

@@ -3,7 +3,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t values)
+enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t bytes)
 {
     struct ina_atp_wire h; /* a copy of shared memory: the checked bytes are the used ones */
     if (pkt->len < INA_ATP_PAYLOAD)
@@ -16,7 +16,7 @@ enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_p
     if (type != INA_ATP_REFUSED && h.check.version != INA_WIRE_VERSION)
         return INA_ATP_VERSION;
     const struct ina_kind *kind = &ina_atp_kinds[type];
-    const int whole = kind->payload ? kind->payload : (int)(4 * values);
+    const int whole = kind->payload ? kind->payload : (int)bytes;
     if (!kind->contributors && !kind->receivers)
         return INA_ATP_MALFORMED;
     if (payload != whole && (payload || kind->payload || kind->values == INA_VALUES_ALWAYS))

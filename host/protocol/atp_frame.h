@@ -18,14 +18,14 @@ struct ina_atp_view {
     uint8_t version, check;     /* of the wire; how the check words are made */
     uint32_t check0, check1;
     uint32_t seen;              /* pending: workers that the server has */
-    const uint8_t *values;      /* 4 * K bytes; NULL: none */
+    const uint8_t *values;      /* NULL: none */
     struct ina_internet net;
 };
 
-/* The only door for received bytes. The frame is whole, of this version and a known type, with K values, none, or a pending's bitmap;
+/* The only door for received bytes. `bytes`: of a packet's values. The frame is whole, of this version and a known type, with K values, none, or a pending's bitmap;
  * it is not; or the checksum of its headers does not fit. A refusal of any version is whole, too. The caller checks the addressee. */
 enum ina_atp_verdict { INA_ATP_OK = 0, INA_ATP_MALFORMED = -1, INA_ATP_CORRUPT = -2, INA_ATP_VERSION = -3 };
-enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t values);
+enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t bytes);
 
 static inline int ina_atp_upwards(uint32_t type)
 {

@@ -1,7 +1,7 @@
 /* The check header (p4/include/frame.p4, check_t): the version, the checksum of the headers, and the two check words of the values.
  *
- * Value i of a packet lies in lane i mod 32, at place i / 32 of m. With S the sum of a lane's values, T the sum of its sums so far
- * (its first value counts m times, its last once) and odd constants u, w of the lane,
+ * Value i of a packet lies in column i mod 32, at place i / 32 of m. With S the sum of a column's values, T the sum of its sums so far
+ * (its first value counts m times, its last once) and odd constants u, w of the column,
  *
  *     check0 = sum of u S + nonce0(number, kind)          check1 = sum of w T + nonce1(number, kind, exponent)      modulo 2^32
  *
@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "lane.h"
 #include "protocol.h"
 
 struct ina_check_header {
@@ -33,11 +34,11 @@ struct ina_check {
     uint32_t word[2];
 };
 
-/* Adds the words of `count` values, a multiple of 32. */
-void ina_check_add(struct ina_check *check, const uint8_t *wire, size_t count);
+/* Adds the words of `count` values of a lane, a multiple of 32. */
+void ina_check_add(uint32_t lane, struct ina_check *check, const uint8_t *wire, size_t count);
 /* The same in the pass of ina_codec_encode or ina_codec_decode over a block whose exponent is not INA_EXP_NONFINITE. */
-void ina_check_encode(struct ina_check *check, uint8_t *wire, const float *x, size_t count, int exponent, int shift);
-void ina_check_decode(struct ina_check *check, float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
+void ina_check_encode(uint32_t lane, struct ina_check *check, uint8_t *wire, const float *x, size_t count, int exponent, int shift);
+void ina_check_decode(uint32_t lane, struct ina_check *check, float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
 
 /* splitmix64's finaliser: every bit of the input changes half of the output. */
 static inline uint64_t ina_check_mix(uint64_t x)
@@ -59,6 +60,14 @@ static inline struct ina_check ina_check_nonce(uint64_t identity, uint32_t kind,
 static inline struct ina_check ina_check_begin(struct ina_check nonce, uint32_t times)
 {
     return (struct ina_check){{nonce.word[0] * times, nonce.word[1] * times}};
+}
+
+/* 1: they are the words of a sum that has these. wrapped: some value of it has left the lane's range, so that the sum, and its words, are
+ * right modulo 2^bits only. */
+static inline int ina_check_fits(uint32_t lane, struct ina_check check, uint32_t word0, uint32_t word1, int wrapped)
+{
+    const uint32_t known = wrapped ? UINT32_MAX >> (32 - ina_lane_bits(lane)) : UINT32_MAX;
+    return !(((check.word[0] ^ word0) | (check.word[1] ^ word1)) & known);
 }
 
 /* Checksum over `bytes` (even) bytes, as it is stored in a field; over a frame's with the field: 0 if it fits. */

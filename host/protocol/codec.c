@@ -10,11 +10,6 @@
 #include "kernel.h"
 #include "values.h"
 
-int ina_codec_shift(int workers)
-{
-    return workers <= 1 ? 30 : 30 - (32 - __builtin_clz((unsigned)workers - 1));
-}
-
 /* The kernel for `count` values, which is the first of its arguments. */
 #define BY_COUNT(kernel, count, ...)                \
     switch (count) {                                \
@@ -23,6 +18,10 @@ int ina_codec_shift(int workers)
     case 256: kernel(256, __VA_ARGS__); break;      \
     default: kernel(count, __VA_ARGS__);            \
     }
+
+/* The same for values of a lane, which is the kernel's second argument. */
+#define LANE_BY_COUNT(kernel, lane, count, ...) BY_COUNT(kernel, count, lane, __VA_ARGS__)
+#define LANE_ONCE(kernel, lane, count, ...) kernel(count, lane, __VA_ARGS__)
 
 /* Without the sign bit, floats order as their bits do: zero < denormals < normals < inf < NaN. */
 INA_KERNEL_PART void largest_of(size_t count, const float *restrict x, int32_t *restrict out)
@@ -44,28 +43,28 @@ INA_KERNEL int ina_codec_exponent(const float *x, size_t count)
     return exponent < INA_EXP_MIN ? INA_EXP_MIN : exponent > INA_EXP_MAX ? INA_EXP_NONFINITE : exponent;
 }
 
-INA_KERNEL_PART void scaled(size_t count, uint8_t *restrict wire, const float *restrict x, float scale, float limit)
+INA_KERNEL_PART void scaled(size_t count, uint32_t lane, uint8_t *restrict wire, const float *restrict x, float scale, float limit)
 {
     for (size_t i = 0; i < count; i++)
-        store_be32(wire + 4 * i, quantised(x[i], scale, limit));
+        store_value(lane, wire, i, quantised(x[i], scale, limit));
 }
 
-INA_KERNEL void ina_codec_encode(uint8_t *restrict wire, const float *restrict x, size_t count, int exponent, int shift)
+INA_KERNEL void ina_codec_encode(uint32_t lane, uint8_t *restrict wire, const float *restrict x, size_t count, int exponent, int shift)
 {
     if (exponent >= INA_EXP_NONFINITE) {
-        memset(wire, 0, 4 * count);
+        memset(wire, 0, ina_lane_bytes(lane, count));
         return;
     }
-    BY_COUNT(scaled, count, wire, x, power_of_two(shift - exponent), power_of_two(shift))
+    INA_BY_LANE(lane, LANE_BY_COUNT, scaled, count, wire, x, power_of_two(shift - exponent), power_of_two(shift))
 }
 
-INA_KERNEL_PART void unscaled(size_t count, float *restrict x, const uint8_t *restrict wire, float unit)
+INA_KERNEL_PART void unscaled(size_t count, uint32_t lane, float *restrict x, const uint8_t *restrict wire, float unit)
 {
     for (size_t i = 0; i < count; i++)
-        x[i] = (float)(int32_t)load_be32(wire + 4 * i) * unit;
+        x[i] = (float)(int32_t)load_value(lane, wire, i) * unit;
 }
 
-INA_KERNEL void ina_codec_decode(float *restrict x, const uint8_t *restrict wire, size_t count, int exponent, int shift,
+INA_KERNEL void ina_codec_decode(uint32_t lane, float *restrict x, const uint8_t *restrict wire, size_t count, int exponent, int shift,
                                  int divisor)
 {
     if (exponent >= INA_EXP_NONFINITE) {
@@ -73,7 +72,7 @@ INA_KERNEL void ina_codec_decode(float *restrict x, const uint8_t *restrict wire
             x[i] = float_of(0x7fc00000u);
         return;
     }
-    BY_COUNT(unscaled, count, x, wire, unit_of(exponent, shift, divisor))
+    INA_BY_LANE(lane, LANE_BY_COUNT, unscaled, count, x, wire, unit_of(exponent, shift, divisor))
 }
 
 INA_KERNEL_PART void small_of(size_t count, const float *restrict x, uint32_t limit, uint32_t *restrict out)
@@ -110,27 +109,36 @@ INA_KERNEL uint64_t ina_codec_replace(float *restrict x, const float *restrict b
     return small;
 }
 
-INA_KERNEL void ina_codec_put_int32(uint8_t *restrict wire, const int32_t *restrict x, size_t count)
+INA_KERNEL_PART void swapped(size_t count, uint32_t lane, uint8_t *restrict to, const uint8_t *restrict from)
 {
-    for (size_t i = 0; i < count; i++)
-        store_be32(wire + 4 * i, (uint32_t)x[i]);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t integer = 0;
+        memcpy(&integer, from + ina_lane_bytes(lane, i), ina_lane_bytes(lane, 1));
+        store_value(lane, to, i, integer);
+    }
 }
 
-INA_KERNEL int ina_codec_add(uint8_t *restrict sum, const uint8_t *restrict other, size_t count)
+INA_KERNEL void ina_codec_swap(uint32_t lane, void *restrict to, const void *restrict from, size_t count)
+{
+    INA_BY_LANE(lane, LANE_ONCE, swapped, count, to, from)
+}
+
+INA_KERNEL_PART void add(size_t count, uint32_t lane, uint8_t *restrict sum, const uint8_t *restrict other, uint32_t *restrict out)
 {
     uint32_t overflow = 0;
     for (size_t i = 0; i < count; i++) {
-        const uint32_t a = load_be32(sum + 4 * i), b = load_be32(other + 4 * i), both = a + b;
+        const uint32_t a = load_value(lane, sum, i), b = load_value(lane, other, i), both = a + b;
         overflow |= (a ^ both) & (b ^ both);
-        store_be32(sum + 4 * i, both);
+        store_value(lane, sum, i, both);
     }
-    return (int)(overflow >> 31);
+    *out = overflow;
 }
 
-INA_KERNEL void ina_codec_get_int32(int32_t *restrict x, const uint8_t *restrict wire, size_t count)
+INA_KERNEL int ina_codec_add(uint32_t lane, uint8_t *restrict sum, const uint8_t *restrict other, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        x[i] = (int32_t)load_be32(wire + 4 * i);
+    uint32_t overflow;
+    INA_BY_LANE(lane, LANE_ONCE, add, count, sum, other, &overflow)
+    return (int)(overflow >> (ina_lane_bits(lane) - 1) & 1);
 }
 
 /* The exact code. A finite float32 is m * 2^(b - 150) with |m| < 2^24 and b = 1..254, so in units of 2^-149 it is the
@@ -139,7 +147,8 @@ INA_KERNEL void ina_codec_get_int32(int32_t *restrict x, const uint8_t *restrict
  * way. (A small superaccumulator: R. M. Neal, "Fast exact summation using small and large superaccumulators", 2015.)
  * -0 is zero in other digits, 1 and -2^24: the lowest digit is the sum of so many workers' only if all of them have sent -0. */
 enum { DIGIT_BITS = 24, DIGIT_MASK = (1 << DIGIT_BITS) - 1 };
-enum { EXACT_BYTES = INA_EXACT_WORDS * 4, HIGHEST_AT = EXACT_BYTES - 4 }; /* of a value; its highest digit */
+enum { WORD = INA_LANE_INT32, HIGHEST = INA_EXACT_WORDS - 1 }; /* lane of the digits; the highest digit */
+#define EXACT_BYTES ina_lane_bytes(WORD, INA_EXACT_WORDS)
 static_assert(INA_EXACT_WORDS * DIGIT_BITS >= 277 + 5 && INA_EXACT_WORKERS == 32, "32 of the largest floats fit");
 
 /* Non-finite values have no digits, but counts above those of the highest, where 32 workers' finite values reach at most 2^18:
@@ -155,21 +164,20 @@ void ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count)
         const uint32_t bits = bits_of(x[i]), biased = bits >> 23 & 0xff;
         if (biased == 0xff) {
             const int nan = (bits & 0x7fffff) != 0;
-            store_be32(wire + HIGHEST_AT, nan ? POSITIVE + NEGATIVE : bits >> 31 ? NEGATIVE : POSITIVE);
+            store_value(WORD, wire, HIGHEST, nan ? POSITIVE + NEGATIVE : bits >> 31 ? NEGATIVE : POSITIVE);
             continue;
         }
         if (bits == 0x80000000u) {
-            store_be32(wire, -(1u << DIGIT_BITS));
-            store_be32(wire + 4, 1);
+            store_value(WORD, wire, 0, -(1u << DIGIT_BITS));
+            store_value(WORD, wire, 1, 1);
             continue;
         }
         const uint64_t mantissa = (bits & 0x7fffff) | (biased ? 0x800000 : 0);
         const uint32_t position = biased ? biased - 1 : 0;
         const uint64_t shifted = mantissa << position % DIGIT_BITS;
         const uint32_t low = (uint32_t)(shifted & DIGIT_MASK), high = (uint32_t)(shifted >> DIGIT_BITS);
-        uint8_t *digit = wire + (size_t)4 * (position / DIGIT_BITS);
-        store_be32(digit, bits >> 31 ? -low : low);
-        store_be32(digit + 4, bits >> 31 ? -high : high);
+        store_value(WORD, wire, position / DIGIT_BITS, bits >> 31 ? -low : low);
+        store_value(WORD, wire, position / DIGIT_BITS + 1, bits >> 31 ? -high : high);
     }
 }
 
@@ -185,15 +193,15 @@ static void carry_digits(int64_t *d)
 /* Digits of any sign -> the nearest float32 of their value / divisor, ties to even, rounded once. */
 static float round_digits(const uint8_t *wire, int workers, int divisor)
 {
-    if ((int32_t)load_be32(wire) == -(workers << DIGIT_BITS))
+    if ((int32_t)load_value(WORD, wire, 0) == -(workers << DIGIT_BITS))
         return -0.0f;
-    const uint32_t counts = load_be32(wire + HIGHEST_AT) + (1 << 18); /* the digit may be negative */
+    const uint32_t counts = load_value(WORD, wire, HIGHEST) + (1 << 18); /* the digit may be negative */
     const uint32_t positive = counts / POSITIVE & COUNT_MASK, negatives = counts / NEGATIVE;
     if (positive || negatives)
         return positive && negatives ? NAN : positive ? INFINITY : -INFINITY;
     int64_t d[INA_EXACT_WORDS + 1] = {0}; /* d[0] is a guard digit below the unit 2^-149, for the quotient */
     for (size_t i = 0; i < INA_EXACT_WORDS; i++)
-        d[i + 1] = (int32_t)load_be32(wire + 4 * i);
+        d[i + 1] = (int32_t)load_value(WORD, wire, i);
     carry_digits(d);
     const int negative = d[INA_EXACT_WORDS] < 0;
     if (negative) {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-const uint8_t ina_frame_zeros[4 * INA_WIRE_MOST_VALUES];
+const uint8_t ina_frame_zeros[sizeof(uint32_t[INA_WIRE_MOST_VALUES])];
 
 static void prepare(struct ina_frame_template *frame, const struct ina_worker_config *config, uint32_t kind, int with_values)
 {
@@ -50,7 +50,7 @@ int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_
     int size_code = ina_wire_size_code(config->values);
     if (size_code < 0)
         return -1;
-    frame->values = config->values;
+    frame->bytes = (uint32_t)ina_lane_bytes(config->lane, config->values);
     frame->size_code = (uint32_t)size_code;
     frame->shard_mask = shards - 1;
     frame->port = config->peer.port;
@@ -69,7 +69,7 @@ static int has_size(const struct ina_kind *kind, uint32_t size, uint32_t size_of
 {
     if (size == INA_WIRE_SIZE_NONE)
         return kind->receivers && kind->values != INA_VALUES_ALWAYS;
-    return kind->receivers && kind->value && size == size_of_values;
+    return kind->receivers && kind->quarters && size == size_of_values;
 }
 
 enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const struct ina_packet *pkt,
@@ -94,7 +94,7 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
     const struct ina_kind *kind = &ina_kinds[type];
     if (ina_check_headers(&h->type_overflow_size, INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + kind->extra))
         return INA_FRAME_CORRUPT;
-    const uint32_t payload = kind->payload + (size == INA_WIRE_SIZE_NONE ? 0 : kind->value * frame->values);
+    const uint32_t payload = kind->payload + (size == INA_WIRE_SIZE_NONE ? 0 : ina_frame_values(frame, kind));
     const uint32_t set_slot = ntohs(h->set_slot);
     if (type == INA_WIRE_REFUSED) {
         if (h->job != config->job || h->e1 != (int8_t)config->life)

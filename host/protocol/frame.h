@@ -24,7 +24,7 @@ static_assert(INA_FRAME_BEGIN + 8 * INA_FRAME_CHECKED + 2 == offsetof(struct ina
 struct ina_frame_template {  /* the constant part of packets; a value */
     uint8_t head[INA_WIRE_KINDS][2][INA_WIRE_PAYLOAD]; /* of each kind, without values and with */
     uint64_t result[INA_FRAME_WORDS], fixed[INA_FRAME_WORDS]; /* a result with values; its bits that are always the same */
-    uint32_t values;         /* per packet */
+    uint32_t bytes;          /* of the values of a packet */
     uint32_t size_code;
     uint32_t shard_mask;     /* shards of the switch - 1: slot s goes to and comes from its UDP port `port` | (s & shard_mask) */
     uint32_t port;
@@ -32,14 +32,20 @@ struct ina_frame_template {  /* the constant part of packets; a value */
     uint64_t identity;       /* of packet 0, for nonces */
 };
 
-extern const uint8_t ina_frame_zeros[4 * INA_WIRE_MOST_VALUES];
+extern const uint8_t ina_frame_zeros[sizeof(uint32_t[INA_WIRE_MOST_VALUES])];
 
 /* 0 or -1: no such packet size. */
 int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_config *config, uint32_t shards, uint32_t check);
+/* Bytes of a kind's values in a packet. */
+static inline uint32_t ina_frame_values(const struct ina_frame_template *frame, const struct ina_kind *kind)
+{
+    return frame->bytes / 4 * kind->quarters;
+}
+
 /* Of a packet of a kind to the switch. */
 static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, uint32_t kind, int with_values)
 {
-    return INA_WIRE_PAYLOAD + ina_kinds[kind].extra + (with_values ? ina_kinds[kind].value * frame->values : 0);
+    return INA_WIRE_PAYLOAD + ina_kinds[kind].extra + (with_values ? ina_frame_values(frame, &ina_kinds[kind]) : 0);
 }
 
 /* Writes the headers of a packet of a kind (INA_WIRE_DATA, INA_WIRE_MAXIMUM, ...) to the switch and sets its length. The caller ensures that
@@ -87,7 +93,7 @@ static inline uint64_t ina_frame_word(const void *headers, int i)
 static inline int ina_frame_is_result(struct ina_frame_view *view, const struct ina_packet *pkt,
                                       const struct ina_frame_template *frame)
 {
-    if (pkt->len < INA_WIRE_PAYLOAD + 4 * frame->values)
+    if (pkt->len < INA_WIRE_PAYLOAD + frame->bytes)
         return 0;
     uint64_t words[INA_FRAME_WORDS], differs = 0; /* copies of shared memory: the checked bytes are the used ones */
     for (int i = 0; i < INA_FRAME_WORDS; i++) {

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-#include "kernel.h"
 #include "siphash.h"
+#include "values.h"
 
-enum { LANES = 32 };                                           /* every packet has a multiple of 32 values */
+enum { COLUMNS = 32 };                                         /* every packet has a multiple of 32 values */
 enum { PAD = 0, COEFFICIENT = 1, OWN_EXPONENT = 2, RESULT = 3 }; /* what a pseudo-random word is for */
 
 size_t ina_keyed_size(uint32_t values)
@@ -32,32 +32,30 @@ void ina_keyed_init(struct ina_keyed *keyed, const uint8_t key[INA_KEY_BYTES], u
     }
 }
 
-INA_KERNEL_PART void add_lanes(size_t count, const uint8_t *restrict wire, const uint32_t *restrict low, const uint32_t *restrict high,
+INA_KERNEL_PART void add_columns(size_t count, const uint8_t *restrict wire, const uint32_t *restrict low, const uint32_t *restrict high,
                                uint64_t *restrict sums, uint32_t *restrict higher)
 {
-    for (size_t i = 0; i < count; i += LANES)
-        for (size_t lane = 0; lane < LANES; lane++) {
-            uint32_t value;
-            memcpy(&value, wire + 4 * (i + lane), 4);
-            value = __builtin_bswap32(value) ^ 1u << 31; /* the value plus 2^31, without a sign */
-            sums[lane] += (uint64_t)low[i + lane] * value;
-            higher[lane] += high[i + lane] * value;
+    for (size_t i = 0; i < count; i += COLUMNS)
+        for (size_t column = 0; column < COLUMNS; column++) {
+            const uint32_t value = load_value(INA_KEYED_LANE, wire, i + column) ^ 1u << 31; /* plus 2^31, without a sign */
+            sums[column] += (uint64_t)low[i + column] * value;
+            higher[column] += high[i + column] * value;
         }
 }
 
 /* Sum of c[i] v[i] modulo 2^64, of signed values. */
 INA_KERNEL static uint64_t hash(const struct ina_keyed *keyed, const uint8_t *wire)
 {
-    uint64_t sums[LANES] = {0}, result = 0;
-    uint32_t higher[LANES] = {0};
+    uint64_t sums[COLUMNS] = {0}, result = 0;
+    uint32_t higher[COLUMNS] = {0};
     const uint32_t *low = keyed->coefficients, *high = keyed->coefficients + keyed->values;
     switch (keyed->values) {
-    case 64: add_lanes(64, wire, low, high, sums, higher); break;
-    case 256: add_lanes(256, wire, low, high, sums, higher); break;
-    default: add_lanes(keyed->values, wire, low, high, sums, higher);
+    case 64: add_columns(64, wire, low, high, sums, higher); break;
+    case 256: add_columns(256, wire, low, high, sums, higher); break;
+    default: add_columns(keyed->values, wire, low, high, sums, higher);
     }
-    for (size_t lane = 0; lane < LANES; lane++)
-        result += sums[lane] + ((uint64_t)higher[lane] << 32);
+    for (size_t column = 0; column < COLUMNS; column++)
+        result += sums[column] + ((uint64_t)higher[column] << 32);
     return result - keyed->offset;
 }
 

@@ -17,6 +17,7 @@
 
 #include "check.h"
 
+enum { INA_KEYED_LANE = INA_LANE_INT32 }; /* of narrower sums that wrap, a tag would say less */
 #define INA_KEYED_FLOATS ((1ull << 40) - 1) /* bits of a packet's number in tags of floats */
 
 struct ina_keyed {               /* a job's secret: pointer-free */

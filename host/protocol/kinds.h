@@ -18,7 +18,7 @@ struct ina_kind {           /* docs/reference/packet-kinds.md */
     uint8_t reduction;      /* enum ina_reduction, of what goes up */
     uint8_t values, words;
     uint8_t extra, payload; /* bytes of its header behind the check header, and of a payload that is no values */
-    uint8_t value;          /* bytes of each value */
+    uint8_t quarters;       /* of a lane's value that one of its takes; 0: none are sent */
     uint8_t checked;        /* 1: the check words are those of the values */
     uint8_t result;         /* kind of the result */
 };
@@ -37,24 +37,24 @@ enum { /* of each program: struct ina_protocol */
 };
 static const struct ina_kind ina_kinds[16] = { /* by message type; others have no row */
     [INA_WIRE_DATA] = {.program = INA_PROGRAM_SWITCHML, .reduction = INA_SUM, .contributors = INA_CONTRIBUTORS_ALL,
-        .receivers = INA_RECEIVERS_ALL, .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_INTEGERS, .value = 4, .checked = 1,
+        .receivers = INA_RECEIVERS_ALL, .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_INTEGERS, .quarters = 4, .checked = 1,
         .result = INA_WIRE_DATA},
     [INA_WIRE_PENDING] = {.program = INA_PROGRAM_SWITCHML, .receivers = INA_RECEIVERS_SENDER, .payload = 4},
     [INA_WIRE_MAXIMUM] = {.program = INA_PROGRAM_SWITCHML, .reduction = INA_MAX, .contributors = INA_CONTRIBUTORS_ALL,
-        .receivers = INA_RECEIVERS_ALL, .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_INTEGERS, .value = 4,
+        .receivers = INA_RECEIVERS_ALL, .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_INTEGERS, .quarters = 4,
         .result = INA_WIRE_MAXIMUM},
     [INA_WIRE_REFUSED] = {.program = INA_PROGRAM_SWITCHML, .receivers = INA_RECEIVERS_SENDER},
     [INA_WIRE_INDICES] = {.program = INA_PROGRAM_THC, .reduction = INA_OWN, .contributors = INA_CONTRIBUTORS_ALL,
-        .values = INA_VALUES_ALWAYS, .words = INA_WORDS_INDICES, .value = 2, .checked = 1, .result = INA_WIRE_DATA},
+        .values = INA_VALUES_ALWAYS, .words = INA_WORDS_INDICES, .quarters = 2, .checked = 1, .result = INA_WIRE_DATA},
     [INA_WIRE_ZEROS] = {.program = INA_PROGRAM_OMNIREDUCE, .reduction = INA_OWN, .contributors = INA_CONTRIBUTORS_ALL,
         .receivers = INA_RECEIVERS_ALL, .values = INA_VALUES_ZEROS, .words = INA_WORDS_INTEGERS, .checked = 1,
         .result = INA_WIRE_DATA},
     [INA_WIRE_FLOATS] = {.program = INA_PROGRAM_FPISA, .reduction = INA_OWN, .contributors = INA_CONTRIBUTORS_ALL,
-        .receivers = INA_RECEIVERS_ALL, .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_FLOATS, .value = 4,
+        .receivers = INA_RECEIVERS_ALL, .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_FLOATS, .quarters = 4,
         .result = INA_WIRE_FLOATS},
     [INA_WIRE_TO] = {.program = INA_PROGRAM_RECEIVERS, .reduction = INA_SUM, .contributors = INA_CONTRIBUTORS_SOURCES,
-        .receivers = INA_RECEIVERS_RECEIVERS, .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_INTEGERS, .extra = 8, .value = 4,
-        .checked = 1, .result = INA_WIRE_TO},
+        .receivers = INA_RECEIVERS_RECEIVERS, .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_INTEGERS, .extra = 8,
+        .quarters = 4, .checked = 1, .result = INA_WIRE_TO},
 };
 
 enum {
@@ -67,16 +67,16 @@ enum { /* of each program: struct ina_protocol */
 };
 static const struct ina_kind ina_atp_kinds[16] = { /* by message type; others have no row */
     [INA_ATP_DATA] = {.program = INA_PROGRAM_ATP, .reduction = INA_SUM, .contributors = INA_CONTRIBUTORS_ALL,
-        .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_INTEGERS, .value = 4, .checked = 1, .result = INA_ATP_RESULT},
+        .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_INTEGERS, .quarters = 4, .checked = 1, .result = INA_ATP_RESULT},
     [INA_ATP_FLOATS] = {.program = INA_PROGRAM_ATP, .reduction = INA_SUM, .contributors = INA_CONTRIBUTORS_ALL,
-        .values = INA_VALUES_ALWAYS, .words = INA_WORDS_FLOATS, .value = 4, .checked = 1, .result = INA_ATP_FLOAT_RESULT},
+        .values = INA_VALUES_ALWAYS, .words = INA_WORDS_FLOATS, .quarters = 4, .checked = 1, .result = INA_ATP_FLOAT_RESULT},
     [INA_ATP_RESULT] = {.program = INA_PROGRAM_ATP, .receivers = INA_RECEIVERS_ALL, .values = INA_VALUES_OPTIONAL,
-        .words = INA_WORDS_INTEGERS, .value = 4, .checked = 1},
+        .words = INA_WORDS_INTEGERS, .quarters = 4, .checked = 1},
     [INA_ATP_FLOAT_RESULT] = {.program = INA_PROGRAM_ATP, .receivers = INA_RECEIVERS_ALL, .values = INA_VALUES_ALWAYS,
-        .words = INA_WORDS_FLOATS, .value = 4, .checked = 1},
+        .words = INA_WORDS_FLOATS, .quarters = 4, .checked = 1},
     [INA_ATP_PENDING] = {.program = INA_PROGRAM_ATP, .receivers = INA_RECEIVERS_SENDER, .payload = 4},
     [INA_ATP_MAXIMA] = {.program = INA_PROGRAM_ATP, .reduction = INA_MAX, .contributors = INA_CONTRIBUTORS_ALL,
-        .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_INTEGERS, .value = 4, .result = INA_ATP_RESULT},
+        .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_INTEGERS, .quarters = 4, .result = INA_ATP_RESULT},
     [INA_ATP_REFUSED] = {.program = INA_PROGRAM_ATP, .receivers = INA_RECEIVERS_SENDER},
 };
 

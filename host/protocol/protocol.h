@@ -14,10 +14,10 @@
 
 #include "address.h"
 #include "completion.h"
+#include "lane.h"
 #include "packet.h"
 
 enum { INA_WIRE_VERSION = 2 };  /* of the frames: p4/include/frame.p4 */
-enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1 };
 /* INA_OWN: the protocol's own reduction (a vote, say), used only where a caller names it. */
 enum ina_reduction { INA_SUM = 0, INA_MAX = 1, INA_OWN = 2 };
 /* Workers of a job: one for each bit of a bitmap on the wire; more where a protocol has no such bitmap, and switches of a tree
@@ -33,7 +33,8 @@ struct ina_worker_config {
     uint32_t worker;         /* rank, 0..workers-1 */
     uint32_t workers;        /* fan-in n, 1..max_workers of the protocol */
     uint32_t slots;          /* window: slots of this job, power of two <= 8192 */
-    uint32_t values;         /* int32 per packet: 32, 64, 128, 256, 1024 or 2048 */
+    uint32_t values;         /* per packet: 32, 64, 128, 256, 1024 or 2048 */
+    uint32_t lane;           /* what they are: lane.h */
     uint64_t rto_min_ps, rto_max_ps;
     uint64_t timeout_ps;     /* deadline of a tensor from its first possible transmission */
     uint32_t reply_in_place; /* 1: receive() may turn received frames into the next ones (ports that can send it) */
@@ -63,9 +64,9 @@ struct ina_tensor {          /* argument of submit; also the caller's table entr
     const void *in;          /* contiguous; may equal out */
     void *out;
     uint64_t count;          /* elements */
-    uint32_t dtype;          /* enum ina_dtype */
+    uint32_t dtype;          /* enum ina_dtype: float32, or the integers of the job's lane */
     uint32_t average;        /* float32: 1 divides the sum by workers */
-    uint32_t reduction;      /* enum ina_reduction, one that the protocol has; INA_MAX: int32 only */
+    uint32_t reduction;      /* enum ina_reduction, one that the protocol has; INA_MAX: integers only */
     uint32_t routed;         /* 1, only in protocols with `routes`: its `pieces` say from whom and for whom; 0: from all, for all */
     uint64_t tag;            /* mixed into the agreement check (operation, ordinal): must be equal on all workers */
     struct ina_piece *pieces; /* valid until the tensor is done; `count` elements together. Floats come from all workers */
@@ -88,7 +89,7 @@ enum ina_error {
 struct ina_event {
     uint32_t type, code;
     uint32_t op;             /* handle of the tensor */
-    uint32_t overflow;       /* 1: a signed overflow happened in some block (int32: the sum wrapped) */
+    uint32_t overflow;       /* 1: a signed overflow happened in some block (integers: the sum wrapped) */
     uint32_t slot, tsi;      /* TIMEOUT: oldest unfinished slot and its packet number */
     uint32_t missing;        /* TIMEOUT: bitmap of workers that a switch waited for, as of its last `pending` reply; in a job of
                               * more than INA_BITMAP_WORKERS, of the children of some switch of its tree */
@@ -110,7 +111,7 @@ struct ina_worker_stats {
     uint64_t drop_version;      /* of another wire version */
     uint64_t refusals;          /* of packets by a switch of another wire version: the first fails the job */
     uint64_t tensors, elements; /* of reductions that are done */
-    uint64_t overflows;         /* results in which the switch marked a sum beyond 32 bits */
+    uint64_t overflows;         /* results in which the switch marked a sum that has wrapped */
     uint64_t nonfinite_blocks;  /* results whose values include an infinity or a NaN */
     uint64_t srtt_ps, rttvar_ps, rto_ps; /* now: smoothed round-trip time, its variation, retransmission time-out (RFC 6298) */
     uint64_t float_blocks;            /* blocks that integers cannot represent, summed as floats (ATP) */
@@ -148,7 +149,7 @@ struct ina_protocol {
     uint32_t (*frame_size)(const struct ina_worker_config *config);  /* longest frame, bytes */
 };
 
-/* 1: known dtype, buffers not NULL, average only of sums of float32, maxima only of int32, only sums from or to some workers. */
+/* 1: known dtype, buffers not NULL, average only of sums of float32, maxima only of integers, only sums from or to some workers. */
 int ina_tensor_valid(const struct ina_tensor *tensor);
 #ifndef INA_CDEF
 /* 1: options that are set are there, and within their ranges. */

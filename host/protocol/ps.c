@@ -9,11 +9,10 @@
 #include "atp_frame.h"
 #include "codec.h"
 #include "keyed.h"
-#include "kernel.h"
 #include "memory.h"
+#include "values.h"
 #include "wire.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 
@@ -37,7 +36,7 @@ static_assert(sizeof(struct row) == 40, "no padding");
 struct state {
     struct ina_ps_config config;
     uint64_t full, queue_begin, queue_length; /* full: the bitmap of all workers; rows that wait in the queue */
-    /* then: struct row [rows], uint32_t queue[rows], sums: 8 * values bytes for each row, int32 or double, struct ina_keyed */
+    /* then: struct row [rows], uint32_t queue[rows], sums: room for as many doubles as values for each row, which are uint32_t or double, struct ina_keyed */
 };
 
 static uint32_t rows_of(const struct ina_ps_config *config)
@@ -67,12 +66,12 @@ static uint32_t *queue_of(const struct state *st)
 
 static void *sums_at(const struct state *st, uint32_t row)
 {
-    return (uint8_t *)st + sums_offset(&st->config) + (size_t)row * 8 * st->config.values;
+    return (uint8_t *)st + sums_offset(&st->config) + (size_t)row * sizeof(double) * st->config.values;
 }
 
 static size_t keyed_offset(const struct ina_ps_config *config)
 {
-    return sums_offset(config) + (size_t)rows_of(config) * 8 * config->values;
+    return sums_offset(config) + (size_t)rows_of(config) * sizeof(double) * config->values;
 }
 
 static struct ina_keyed *keyed_of(const struct state *st)
@@ -83,8 +82,8 @@ static struct ina_keyed *keyed_of(const struct state *st)
 static int valid(const struct ina_ps_config *c)
 {
     return c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->job <= 255 && c->life && c->life <= 65535 && c->slots >= 1
-           && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->direct <= 1 && c->multicast <= 1
-           && !(c->direct && c->multicast) && c->keyed <= 1 && ina_rule_valid(c->rule);
+           && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->lane < INA_LANES && c->direct <= 1 && c->multicast <= 1
+           && !(c->direct && c->multicast) && c->keyed <= 1 && (!c->keyed || c->lane == INA_KEYED_LANE) && ina_rule_valid(c->rule);
 }
 
 size_t ina_ps_stats_offset(const struct ina_ps_config *config)
@@ -99,7 +98,7 @@ size_t ina_ps_state_size(const struct ina_ps_config *config)
 
 uint32_t ina_ps_frame_size(const struct ina_ps_config *config)
 {
-    return INA_ATP_PAYLOAD + 4 * config->values;
+    return INA_ATP_PAYLOAD + (uint32_t)ina_lane_bytes(config->lane, config->values);
 }
 
 static struct ina_ps_stats *stats_of(const struct state *st)
@@ -163,50 +162,48 @@ static void answer(struct state *st, uint32_t number, uint32_t workers)
     queue_of(st)[(st->queue_begin + st->queue_length++) & (rows_of(&st->config) - 1)] = number;
 }
 
-INA_KERNEL_PART uint32_t load_be32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return ntohl(v);
-}
+#define ONCE(kernel, lane, ...) kernel(lane, __VA_ARGS__)
 
-INA_KERNEL_PART void store_be32(uint8_t *p, uint32_t v)
+/* *overflow: its bit for the sign is set if a signed overflow happened. */
+INA_KERNEL_PART void added(uint32_t lane, uint32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first,
+                           uint32_t *restrict overflow)
 {
-    v = htonl(v);
-    memcpy(p, &v, 4);
+    uint32_t any = 0;
+    for (size_t i = 0; first && i < count; i++)
+        sums[i] = load_value(lane, wire, i);
+    for (size_t i = 0; !first && i < count; i++) {
+        const uint32_t value = load_value(lane, wire, i), sum = sums[i] + value;
+        any |= (sums[i] ^ sum) & (value ^ sum);
+        sums[i] = sum;
+    }
+    *overflow = any;
 }
 
 /* 1: a signed overflow happened. */
-INA_KERNEL static int add_integers(uint32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
+INA_KERNEL static int add_integers(uint32_t lane, uint32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
 {
-    uint32_t overflow = 0;
-    if (first) {
-        for (size_t i = 0; i < count; i++)
-            sums[i] = load_be32(wire + 4 * i);
-        return 0;
-    }
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t value = load_be32(wire + 4 * i), sum = sums[i] + value;
-        overflow |= (sums[i] ^ sum) & (value ^ sum);
-        sums[i] = sum;
-    }
-    return (int)(overflow >> 31);
+    uint32_t overflow;
+    INA_BY_LANE(lane, ONCE, added, sums, wire, count, first, &overflow)
+    return (int)(overflow >> (ina_lane_bits(lane) - 1) & 1);
 }
 
-INA_KERNEL static void take_maxima(int32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
+INA_KERNEL_PART void larger(uint32_t lane, int32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
 {
     for (size_t i = 0; i < count; i++) {
-        const int32_t value = (int32_t)load_be32(wire + 4 * i);
+        const int32_t value = (int32_t)load_value(lane, wire, i);
         sums[i] = first || value > sums[i] ? value : sums[i];
     }
+}
+
+INA_KERNEL static void take_maxima(uint32_t lane, int32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
+{
+    INA_BY_LANE(lane, ONCE, larger, sums, wire, count, first)
 }
 
 INA_KERNEL static void add_floats(double *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
 {
     for (size_t i = 0; i < count; i++) {
-        const uint32_t bits = load_be32(wire + 4 * i);
-        float value;
-        memcpy(&value, &bits, 4);
+        const float value = float_of(load_value(INA_LANE_INT32, wire, i));
         sums[i] = first ? (double)value : sums[i] + (double)value;
     }
 }
@@ -239,8 +236,8 @@ static int fits(const struct state *st, const struct ina_atp_view *view)
         return 1;
     const int floats = view->type == INA_ATP_FLOATS;
     struct ina_check check = ina_check_begin(nonce(st, view->seq, floats), (uint32_t)__builtin_popcount(view->bitmap));
-    ina_check_add(&check, view->values, st->config.values);
-    return check.word[0] == view->check0 && (!floats || check.word[1] == view->check1);
+    ina_check_add(st->config.lane, &check, view->values, st->config.values);
+    return ina_check_fits(st->config.lane, check, view->check0, floats ? view->check1 : check.word[1], (view->flags & INA_ATP_OVERFLOW) != 0);
 }
 
 /* Adds a packet unless its workers overlap with the sum's. */
@@ -262,8 +259,8 @@ static void merge(struct state *st, uint32_t number, const struct ina_atp_view *
     if (kind == INA_ATP_FLOATS)
         add_floats(sums_at(st, number), view->values, st->config.values, first);
     else if (kind == INA_ATP_MAXIMA)
-        take_maxima(sums_at(st, number), view->values, st->config.values, first);
-    else if (kind && add_integers(sums_at(st, number), view->values, st->config.values, first))
+        take_maxima(st->config.lane, sums_at(st, number), view->values, st->config.values, first);
+    else if (kind && add_integers(st->config.lane, sums_at(st, number), view->values, st->config.values, first))
         row->flags |= INA_ATP_OVERFLOW;
     row->sum.word[0] += view->check0;
     row->sum.word[1] += view->check1;
@@ -298,7 +295,7 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
     struct ina_atp_view view;
     stats->rx_packets++;
     stats->rx_bytes += pkt->len;
-    const enum ina_atp_verdict verdict = ina_atp_parse(&view, pkt, st->config.values);
+    const enum ina_atp_verdict verdict = ina_atp_parse(&view, pkt, (uint32_t)ina_lane_bytes(st->config.lane, st->config.values));
     if (verdict != INA_ATP_OK || !ina_atp_upwards(view.type)) {
         *(verdict == INA_ATP_CORRUPT ? &stats->drop_corrupt
           : verdict == INA_ATP_VERSION ? &stats->drop_version : &stats->drop_malformed) += 1;
@@ -345,22 +342,27 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
 
 INA_KERNEL static void put_floats(uint8_t *restrict wire, const double *restrict sums, uint32_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        const float value = (float)sums[i];
-        uint32_t bits;
-        memcpy(&bits, &value, 4);
-        store_be32(wire + 4 * i, bits);
-    }
+    for (size_t i = 0; i < count; i++)
+        store_value(INA_LANE_INT32, wire, i, bits_of((float)sums[i]));
+}
+
+INA_KERNEL_PART void stored(uint32_t lane, uint8_t *restrict wire, const uint32_t *restrict sums, uint32_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        store_value(lane, wire, i, sums[i]);
+}
+
+INA_KERNEL static void put_integers(uint32_t lane, uint8_t *restrict wire, const uint32_t *restrict sums, uint32_t count)
+{
+    INA_BY_LANE(lane, ONCE, stored, wire, sums, count)
 }
 
 static void put_sums(const struct state *st, uint32_t number, uint8_t *wire)
 {
-    const uint32_t count = st->config.values;
-    if (!row_at(st, number)->floats) {
-        ina_codec_put_int32(wire, sums_at(st, number), count);
-        return;
-    }
-    put_floats(wire, sums_at(st, number), count);
+    if (row_at(st, number)->floats)
+        put_floats(wire, sums_at(st, number), st->config.values);
+    else
+        put_integers(st->config.lane, wire, sums_at(st, number), st->config.values);
 }
 
 /* Writes the row's answer for `workers`. 0, or -1: no room in pkt. */
@@ -370,7 +372,8 @@ static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t numbe
     struct row *row = row_at(st, number);
     const int complete = is_complete(st, row), integers = row->floats && row->ask_integers;
     const uint32_t type = integers ? INA_ATP_RESULT : !complete ? INA_ATP_PENDING : row->floats ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
-    const uint32_t payload = type == INA_ATP_PENDING ? (uint32_t)sizeof(struct ina_atp_pending) : !integers && row->kind ? 4 * c->values : 0;
+    const uint32_t payload = type == INA_ATP_PENDING ? (uint32_t)sizeof(struct ina_atp_pending)
+                             : !integers && row->kind ? (uint32_t)ina_lane_bytes(c->lane, c->values) : 0;
     if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
         return -1;
     struct ina_internet net;
@@ -379,7 +382,7 @@ static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t numbe
     uint8_t *wire = ina_atp_write(pkt, &net, type, type == INA_ATP_PENDING ? 0 : integers ? row->integer_flags : row->flags, row->index,
                                   ina_atp_identity(c->life, c->job, row->seq), workers, payload);
     if (type == INA_ATP_PENDING)
-        store_be32(wire, row->bitmap);
+        memcpy(wire, &(uint32_t){htonl(row->bitmap)}, sizeof row->bitmap);
     else if (payload)
         put_sums(st, number, wire);
     struct ina_check check = {{0}};
@@ -390,7 +393,7 @@ static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t numbe
         check = ina_keyed_result(keyed_of(st), &packet, wire);
     } else if (type == INA_ATP_FLOAT_RESULT && row->check) {
         check = nonce(st, row->seq, 1);
-        ina_check_add(&check, wire, c->values);
+        ina_check_add(c->lane, &check, wire, c->values);
     }
     ina_atp_complete(pkt, integers ? INA_EXP_NONFINITE : row->exponent, row->check, check);
     stats_of(st)->pending += type == INA_ATP_PENDING;

@@ -19,8 +19,8 @@ struct ina_ps_config {
     struct ina_address peer;                    /* direct 0: the job's root switch */
     struct ina_address worker[INA_BITMAP_WORKERS]; /* direct 1: the workers */
     uint32_t job, life, workers;                /* as the workers' */
-    uint32_t slots;                             /* the workers' window; 2 * slots rows of 8 * values bytes are kept */
-    uint32_t values;
+    uint32_t slots;                             /* the workers' window; 2 * slots rows of sums, each as wide as a double, are kept */
+    uint32_t values, lane;                      /* of packets, as the workers' */
     uint32_t direct;                            /* 0: frames from and to `peer`; 1: from and to the workers' own addresses */
     uint32_t multicast;                         /* direct 0: 1 sends a result once, 0 a copy for each worker */
     uint32_t keyed;                             /* 1: check words are of mode keyed, with `key`; packets with others are dropped */

@@ -23,8 +23,9 @@ int ina_slots_valid(const struct ina_slots_shape *shape, const struct ina_worker
 {
     return c->workers >= 1 && c->workers <= shape->max_workers && c->worker < c->workers && c->job <= 255
            && c->life && c->life <= shape->last_life && c->slots >= 1 && c->slots <= INA_MAX_SLOTS && !(c->slots & (c->slots - 1))
+           && c->lane < INA_LANES && ina_lane_shift(c->lane, (int)c->workers) > 0
            && ina_wire_size_code(c->values) >= 0 && c->rto_min_ps && c->rto_min_ps <= c->rto_max_ps && c->timeout_ps
-           && c->first_packet < 1ull << 63 && ina_rule_valid(c->rule) && (!is_keyed(shape, c) || has_key(c));
+           && c->first_packet < 1ull << 63 && ina_rule_valid(c->rule) && (!is_keyed(shape, c) || (has_key(c) && c->lane == INA_KEYED_LANE));
 }
 
 static size_t ready_offset(const struct ina_slots_shape *shape, uint32_t slots)
@@ -138,7 +139,7 @@ int ina_slots_keyed_fits(const void *state, uint64_t seq, uint32_t handle, int f
         const struct ina_check expected = ina_keyed_result(ina_slots_keyed(state), &packet, wire);
         return sum.word[0] == expected.word[0] && sum.word[1] == expected.word[1];
     }
-    const int wrapped = overflow && ina_slots_tensors(state)->op[handle].dtype == INA_INT32;
+    const int wrapped = overflow && ina_slots_tensors(state)->op[handle].dtype != INA_FLOAT32;
     return ina_keyed_fits(ina_slots_keyed(state), &packet, 0, ina_slots_tensors(state)->contributions, sum, wrapped, wire);
 }
 

@@ -68,7 +68,7 @@ static size_t stats_offset(const struct ina_worker_config *config)
 
 static uint32_t frame_size(const struct ina_worker_config *config)
 {
-    return INA_WIRE_PAYLOAD + 4 * config->values;
+    return INA_WIRE_PAYLOAD + (uint32_t)ina_lane_bytes(config->lane, config->values);
 }
 
 static uint32_t frame_size_routes(const struct ina_worker_config *config)
@@ -271,7 +271,7 @@ static inline __attribute__((always_inline)) int write_packet(struct state *st, 
     struct ina_slot *slot = &slots_of(st)[index];
     const struct ina_kind *row = &ina_kinds[kind];
     const uint64_t seq = slot->seq;
-    if (pkt->len + pkt->tailroom < INA_WIRE_PAYLOAD + row->extra + (with_values ? 4 * st->frame.values : 0))
+    if (pkt->len + pkt->tailroom < INA_WIRE_PAYLOAD + row->extra + (with_values ? st->frame.bytes : 0))
         return -1; /* indices are packed in place */
     if (__builtin_expect(slot->state == FLYING, 0))
         tail->stats.retransmissions++;
@@ -299,7 +299,7 @@ static inline __attribute__((always_inline)) int write_packet(struct state *st, 
         if (row->words == INA_WORDS_INDICES) {
             if (st->frame.check)
                 check = nonce(st, slot->op, seq);
-            ina_indices_pack(frame->payload, st->frame.values, &check, st->frame.check != INA_CHECK_OFF);
+            ina_indices_pack(frame->payload, ts->values, &check, st->frame.check != INA_CHECK_OFF);
         } else if (st->frame.check == INA_CHECK_KEYED && with_values) {
             check = ina_slots_tag(st, tensors, seq, slot->op, 0, frame->payload);
         }
@@ -345,7 +345,7 @@ static inline __attribute__((always_inline)) int write_other(struct state *st, c
         if (ahead->has)
             kind = ina_kinds[kind].result;
     }
-    int with_values = contents != INA_CONTENTS_NONE && ina_kinds[kind].value;
+    int with_values = contents != INA_CONTENTS_NONE && ina_kinds[kind].quarters;
     struct ina_route route = {0};
     if (ina_kinds[kind].contributors == INA_CONTRIBUTORS_SOURCES) {
         route = route_of(st, tensors, index);
@@ -502,7 +502,8 @@ static inline __attribute__((always_inline)) int fits(const struct state *st, co
                && ina_slots_keyed_fits(st, seq, handle, 0, (struct ina_check){{view->check0, view->check1}}, view->overflow, view->values);
     struct ina_check check = ina_check_begin(nonce(st, handle, seq), workers);
     *decoded = ina_tensors_read(ina_slots_tensors(st), tensors, handle, seq, view->values, room, &check);
-    return view->check == st->frame.check && check.word[0] == view->check0 && check.word[1] == view->check1;
+    return view->check == st->frame.check
+           && ina_check_fits(st->base.config.lane, check, view->check0, view->check1, view->overflow);
 }
 
 /* Steps that a result says lead to the stream's next block; 1 if the packet is of none. 0: they pass over a block of this worker's. */

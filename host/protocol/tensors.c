@@ -1,6 +1,7 @@
 #include "tensors.h"
 
 #include "route.h"
+#include "values.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -22,10 +23,11 @@ void ina_tensors_init(struct ina_tensors *ts, const struct ina_worker_config *co
     ts->contributions = (uint16_t)ina_rule_contributions(config->rule, config->workers);
     ts->values = config->values;
     ts->window = config->slots;
-    ts->shift = (uint32_t)ina_codec_shift((int)config->workers);
+    ts->lane = (uint16_t)config->lane;
+    ts->shift = (uint32_t)ina_lane_shift(config->lane, (int)config->workers);
     ts->next_seq = config->first_packet;
     ts->exponent = exponent;
-    ts->floats = (uint16_t)floats;
+    ts->floats = floats && ina_lane_bits(config->lane) == 8 * sizeof(float);
 }
 
 /* ---- which packet is it? ---------------------------------------------------------------------------------------- */
@@ -76,8 +78,8 @@ int ina_tensors_next_handle(const struct ina_tensors *ts)
 
 int ina_tensor_valid(const struct ina_tensor *t)
 {
-    return t->dtype <= INA_FLOAT32 && t->average <= 1 && (!t->average || t->dtype == INA_FLOAT32)
-           && t->reduction <= INA_OWN && (t->reduction != INA_MAX || t->dtype == INA_INT32)
+    return t->dtype < INA_DTYPES && t->average <= 1 && (!t->average || t->dtype == INA_FLOAT32)
+           && t->reduction <= INA_OWN && (t->reduction != INA_MAX || t->dtype != INA_FLOAT32)
            && (t->reduction == INA_SUM || !(t->average || ina_tensor_is_routed(t)))
            && t->routed <= 1 && (!t->count || (t->in && t->out)) && t->count <= UINT64_MAX / 8;
 }
@@ -88,11 +90,11 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     if (expected < 0)
         return expected;
     const struct ina_tensor *t = &tensors[handle];
-    if (handle != expected || !ina_tensor_valid(t) || !(ts->routes || !ina_tensor_is_routed(t)) || !ina_route_valid(t, ts->workers))
+    if (handle != expected || !ina_tensor_valid(t) || (t->dtype != INA_FLOAT32 && t->dtype != ina_lanes[ts->lane].dtype) || !(ts->routes || !ina_tensor_is_routed(t)) || !ina_route_valid(t, ts->workers))
         return -EINVAL;
 
     const uint32_t room = ts->values - INA_FINGERPRINT_WORDS;
-    const uint32_t exact = ts->workers <= INA_EXACT_WORKERS ? room / INA_EXACT_WORDS : 0;
+    const uint32_t exact = ts->workers <= INA_EXACT_WORKERS && ts->lane == INA_LANE_INT32 ? room / INA_EXACT_WORDS : 0;
     struct ina_op *op = &ts->op[handle];
     memset(op, 0, sizeof *op);
     op->first = ts->next_seq;
@@ -109,7 +111,7 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->unanswered = ina_tensors_packets(op);
     op->exponents_at = (uint32_t)handle * ts->window;
     op->announced = op->exponents ? op->blocks : 0;
-    op->divisor = (uint16_t)(op->dtype == INA_INT32 ? 0 : op->average ? ts->contributions : 1);
+    op->divisor = (uint16_t)(op->dtype != INA_FLOAT32 ? 0 : op->average ? ts->contributions : 1);
     fingerprint(ts->fingerprint[handle], t, ts->shift);
     if (op->exponents)
         memset(&ts->agreed[op->exponents_at], INA_EXP_UNKNOWN, op->ahead);
@@ -130,20 +132,21 @@ static void encode_open(const struct ina_tensors *ts, const struct ina_tensor *t
 {
     const struct ina_op *op = &ts->op[handle];
     const size_t words = INA_FINGERPRINT_WORDS;
-    ina_codec_put_int32(wire, (const int32_t *)ts->fingerprint[handle], words);
-    wire += 4 * words;
-    uint64_t used = 0;
+    uint8_t *rest = wire + ina_lane_bytes(ts->lane, words);
+    uint64_t used = words;
+    for (size_t i = 0; i < words; i++)
+        store_value(ts->lane, wire, i, ts->fingerprint[handle][i]);
     if (ts->idempotent) {
         for (size_t i = 0; i < words; i++, used++)
-            ina_codec_put_int32(wire + 4 * i, &(int32_t){(int32_t)~ts->fingerprint[handle][i]}, 1);
-    } else if (op->is_inline && op->dtype == INA_INT32) {
-        ina_codec_put_int32(wire, t->in, op->count);
-        used = op->count;
+            store_value(ts->lane, rest, i, ~ts->fingerprint[handle][i]);
+    } else if (op->is_inline && op->dtype == INA_FLOAT32) {
+        ina_codec_encode_exact(rest, t->in, op->count);
+        used += op->count * INA_EXACT_WORDS;
     } else if (op->is_inline) {
-        ina_codec_encode_exact(wire, t->in, op->count);
-        used = op->count * INA_EXACT_WORDS;
+        ina_codec_swap(ts->lane, rest, t->in, op->count);
+        used += op->count;
     }
-    memset(wire + 4 * used, 0, 4 * (ts->values - words - used));
+    ina_tensors_fill(ts, wire, used);
 }
 
 /* Encodes a block other than floats with agreed exponents. */
@@ -153,16 +156,15 @@ static int encode_block(const struct ina_tensors *ts, const struct ina_op *op, c
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
     const uint64_t count = place.count, at = place.at;
     int exponent = INA_EXP_MIN;
-    if (op->dtype == INA_INT32) {
-        ina_codec_put_int32(wire, (const int32_t *)t->in + at, count);
+    if (op->dtype != INA_FLOAT32) {
+        ina_codec_swap(ts->lane, wire, ina_tensors_integers(ts, t->in, at), count);
     } else {
         const float *x = (const float *)t->in + at;
         if (ina_codec_exponent(x, count) > ts->exponent)
             exponent = INA_EXP_NONFINITE; /* the largest: all workers see that one had no exponent */
-        ina_codec_encode(wire, x, count, exponent == INA_EXP_NONFINITE ? exponent : ts->exponent, (int)ts->shift);
+        ina_codec_encode(ts->lane, wire, x, count, exponent == INA_EXP_NONFINITE ? exponent : ts->exponent, (int)ts->shift);
     }
-    if (count < ts->values)
-        memset(wire + 4 * count, 0, 4 * (ts->values - count));
+    ina_tensors_fill(ts, wire, count);
     return exponent;
 }
 
@@ -196,8 +198,8 @@ int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_ten
     const uint64_t p = seq - op->first, block = p - op->ahead;
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
     const uint64_t count = place.count, at = place.at;
-    ina_codec_put_int32(wire, (const int32_t *)t->in + at, count); /* the bits as they are, swapped */
-    memset(wire + 4 * count, 0, 4 * (ts->values - count));
+    ina_codec_swap(ts->lane, wire, (const float *)t->in + at, count); /* the bits as they are, swapped */
+    ina_tensors_fill(ts, wire, count);
     return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent(ts, op, t, p) : INA_EXP_MIN;
 }
 
@@ -205,13 +207,12 @@ int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_ten
 
 static int agrees(const struct ina_tensors *ts, uint32_t handle, const uint8_t *wire)
 {
-    int32_t got[2 * INA_FINGERPRINT_WORDS];
     const uint32_t *own = ts->fingerprint[handle];
-    ina_codec_get_int32(got, wire, ts->idempotent ? 2 * INA_FINGERPRINT_WORDS : INA_FINGERPRINT_WORDS);
-    for (int i = 0; i < INA_FINGERPRINT_WORDS; i++)
-        if (ts->idempotent ? (uint32_t)got[i] != own[i] || (uint32_t)got[INA_FINGERPRINT_WORDS + i] != ~own[i]
-                           : (uint32_t)got[i] != ts->contributions * own[i])
+    for (size_t i = 0; i < INA_FINGERPRINT_WORDS; i++) {
+        const uint32_t sum = load_value(ts->lane, wire, i);
+        if (ts->idempotent ? sum != own[i] || load_value(ts->lane, wire, INA_FINGERPRINT_WORDS + i) != ~own[i] : sum != ts->contributions * own[i])
             return 0;
+    }
     return 1;
 }
 
@@ -225,9 +226,9 @@ static int words_agree(const struct ina_tensors *ts, uint32_t handle, const uint
 static void decode_inline(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, const uint8_t *wire,
                           struct ina_worker_stats *stats)
 {
-    wire += sizeof(uint32_t[INA_FINGERPRINT_WORDS]);
-    if (op->dtype == INA_INT32)
-        ina_codec_get_int32(t->out, wire, op->count);
+    wire += ina_lane_bytes(ts->lane, INA_FINGERPRINT_WORDS);
+    if (op->dtype != INA_FLOAT32)
+        ina_codec_swap(ts->lane, t->out, wire, op->count);
     else if (!ina_codec_decode_exact(t->out, wire, op->count, (int)ts->contributions, (int)op->divisor))
         stats->nonfinite_blocks++;
 }
@@ -238,7 +239,7 @@ static void decode_floats(const struct ina_tensors *ts, const struct ina_op *op,
     const struct ina_place place = ina_tensors_place(ts, op, t, p - op->ahead);
     const uint64_t count = place.count, at = place.at;
     float *out = (float *)t->out + at;
-    ina_codec_get_int32((int32_t *)out, wire, count);
+    ina_codec_swap(ts->lane, out, wire, count);
     if (op->average)
         for (uint64_t i = 0; i < count; i++)
             out[i] /= (float)ts->contributions;
@@ -288,22 +289,22 @@ int ina_tensors_add_own(struct ina_tensors *ts, const struct ina_tensor *tensors
     if (!ina_route_adds(&route, ts->worker))
         return 0;
     const struct ina_place place = ina_tensors_place(ts, op, t, sums->block);
-    uint8_t whole[4 * PART];
+    uint8_t whole[PART * sizeof(uint32_t)]; /* of the widest lane */
     int overflow = 0;
     for (uint64_t i = 0; i < place.count; i += PART) {
         const uint64_t at = place.at + i, count = place.count - i < PART ? place.count - i : PART;
         const float *own = (const float *)t->in + at;
         if (op->divisor) {
             stats->flushed += ina_codec_flushed(own, count, sums->exponent, (int)ts->shift);
-            ina_codec_encode(whole, own, count, sums->exponent, (int)ts->shift);
+            ina_codec_encode(ts->lane, whole, own, count, sums->exponent, (int)ts->shift);
         } else {
-            ina_codec_put_int32(whole, (const int32_t *)t->in + at, count);
+            ina_codec_swap(ts->lane, whole, ina_tensors_integers(ts, t->in, at), count);
         }
-        overflow |= ina_codec_add(whole, sums->wire + 4 * i, count);
+        overflow |= ina_codec_add(ts->lane, whole, sums->wire + ina_lane_bytes(ts->lane, i), count);
         if (op->divisor)
-            ina_codec_decode((float *)t->out + at, whole, count, sums->exponent, (int)ts->shift, (int)op->divisor);
+            ina_codec_decode(ts->lane, (float *)t->out + at, whole, count, sums->exponent, (int)ts->shift, (int)op->divisor);
         else
-            ina_codec_get_int32((int32_t *)t->out + at, whole, count);
+            ina_codec_swap(ts->lane, ina_tensors_integers(ts, t->out, at), whole, count);
     }
     if (overflow) { /* of integers: those of floats have the room */
         stats->overflows++;

@@ -51,6 +51,7 @@ struct ina_tensors {
     uint32_t workers, values, window, shift;
     uint32_t worker;              /* this one */
     int32_t exponent;             /* fixed point: of every block; INA_EXP_AGREED: block floating point */
+    uint16_t lane;                /* of the values of its packets */
     uint16_t idempotent;          /* 1: the switch does not sum: see ina_tensors_idempotent */
     uint16_t contributions;       /* workers' values in a sum, by the job's rule */
     uint16_t floats;              /* 1: the protocol supports blocks that integers cannot represent (INA_OUTCOME_FLOATS) */
@@ -123,7 +124,7 @@ int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_ten
                               uint8_t *wire);
 
 struct ina_result {               /* the reply to packet seq */
-    const uint8_t *wire;          /* 4 * values bytes; NULL: none */
+    const uint8_t *wire;          /* values; NULL: none */
     int exponent;                 /* the largest of all workers' */
     int overflow;
     int floats;                   /* the sums are float32 */
@@ -241,7 +242,20 @@ static inline int ina_tensors_exponent(const struct ina_tensors *ts, const struc
     return ina_codec_exponent(x, place.count);
 }
 
-/* Writes the values of packet seq (4 * values bytes; none: wire is not touched); returns its exponent. `check`, unless NULL: adds the
+/* Zeros behind the first `count` values of a packet. */
+static inline void ina_tensors_fill(const struct ina_tensors *ts, uint8_t *wire, size_t count)
+{
+    if (count < ts->values)
+        memset(wire + ina_lane_bytes(ts->lane, count), 0, ina_lane_bytes(ts->lane, ts->values - count));
+}
+
+/* Element `at` of a tensor of integers, which are as wide as the lane. */
+static inline void *ina_tensors_integers(const struct ina_tensors *ts, const void *elements, uint64_t at)
+{
+    return (uint8_t *)elements + ina_lane_bytes(ts->lane, at);
+}
+
+/* Writes the values of packet seq (none: wire is not touched); returns its exponent. `check`, unless NULL: adds the
  * words of the values, which there are then. */
 static inline __attribute__((always_inline)) int ina_tensors_encode_with(const struct ina_tensors *ts, const struct ina_tensor *tensors,
                                                                          uint32_t handle, uint64_t seq, uint8_t *wire,
@@ -253,7 +267,7 @@ static inline __attribute__((always_inline)) int ina_tensors_encode_with(const s
     if (__builtin_expect(p < op->ahead || !op->exponents, 0)) {
         const int exponent = ina_tensors_encode_other(ts, tensors, handle, seq, wire);
         if (check)
-            ina_check_add(check, wire, ts->values);
+            ina_check_add(ts->lane, check, wire, ts->values);
         return exponent;
     }
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
@@ -261,13 +275,12 @@ static inline __attribute__((always_inline)) int ina_tensors_encode_with(const s
     const int exponent = ts->agreed[ina_tensors_exponent_at(ts, op, block)];
     const float *x = (const float *)t->in + place.at;
     if (check && count == ts->values && exponent != INA_EXP_NONFINITE) {
-        ina_check_encode(check, wire, x, count, exponent, (int)ts->shift);
+        ina_check_encode(ts->lane, check, wire, x, count, exponent, (int)ts->shift);
     } else {
-        ina_codec_encode(wire, x, count, exponent, (int)ts->shift);
-        if (count < ts->values)
-            memset(wire + 4 * count, 0, 4 * (ts->values - count));
+        ina_codec_encode(ts->lane, wire, x, count, exponent, (int)ts->shift);
+        ina_tensors_fill(ts, wire, count);
         if (check)
-            ina_check_add(check, wire, ts->values);
+            ina_check_add(ts->lane, check, wire, ts->values);
     }
     return p < op->blocks ? ina_tensors_exponent(ts, op, t, p) : INA_EXP_MIN;
 }
@@ -315,11 +328,11 @@ static inline __attribute__((always_inline)) const float *ina_tensors_read(const
         const int exponent = ts->agreed[ina_tensors_exponent_at(ts, op, block)];
         float *decoded = t->in != t->out ? (float *)t->out + place.at : room;
         if (__builtin_expect(place.count == ts->values, 1) && exponent != INA_EXP_NONFINITE) {
-            ina_check_decode(check, decoded, wire, ts->values, exponent, (int)ts->shift, (int)op->divisor);
+            ina_check_decode(ts->lane, check, decoded, wire, ts->values, exponent, (int)ts->shift, (int)op->divisor);
             return decoded;
         }
     }
-    ina_check_add(check, wire, ts->values);
+    ina_check_add(ts->lane, check, wire, ts->values);
     return NULL;
 }
 
@@ -347,9 +360,9 @@ static inline void ina_tensors_decode(struct ina_tensors *ts, const struct ina_t
     if (sums->decoded)
         return;
     if (op->divisor)
-        ina_codec_decode(out, sums->wire, count, sums->exponent, (int)ts->shift, (int)op->divisor);
+        ina_codec_decode(ts->lane, out, sums->wire, count, sums->exponent, (int)ts->shift, (int)op->divisor);
     else
-        ina_codec_get_int32((int32_t *)tensors[handle].out + at, sums->wire, count);
+        ina_codec_swap(ts->lane, ina_tensors_integers(ts, tensors[handle].out, at), sums->wire, count);
 }
 
 /* Takes a result except a block's sums, which ina_tensors_decode handles: the long part runs when no other values occupy

@@ -1,4 +1,5 @@
-/* One value: float32 <-> int32 <-> its bytes on the wire. For loops that are compiled for each level of the processor (kernel.h). */
+/* One value: float32 <-> integer <-> its bytes on the wire. For loops that are compiled for each level of the processor (kernel.h) and
+ * for each lane (INA_BY_LANE), which is a constant in them: a shift by 0 is none. */
 #ifndef INA_VALUES_H
 #define INA_VALUES_H
 
@@ -9,6 +10,7 @@
 
 #include "codec.h"
 #include "kernel.h"
+#include "lane.h"
 #include "nearest.h"
 
 static_assert(sizeof(float) == 4, "float32");
@@ -17,14 +19,14 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is big endian
 INA_KERNEL_PART uint32_t bits_of(float x)
 {
     uint32_t bits;
-    memcpy(&bits, &x, 4);
+    memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
 INA_KERNEL_PART float float_of(uint32_t bits)
 {
     float x;
-    memcpy(&x, &bits, 4);
+    memcpy(&x, &bits, sizeof x);
     return x;
 }
 
@@ -34,17 +36,21 @@ INA_KERNEL_PART float power_of_two(int e)
     return float_of((uint32_t)(e + 127) << 23);
 }
 
-INA_KERNEL_PART uint32_t load_be32(const uint8_t *p)
+/* Value i of a packet, with its sign; and so many lower bits of one. */
+INA_KERNEL_PART uint32_t load_value(uint32_t lane, const uint8_t *wire, size_t i)
 {
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return __builtin_bswap32(v);
+    const uint32_t bits = ina_lanes[lane].bits;
+    uint32_t v = 0;
+    memcpy(&v, wire + ina_lane_bytes(lane, i), bits / 8);
+    v = __builtin_bswap32(v);
+    return ina_lanes[lane].is_signed ? (uint32_t)((int32_t)v >> (32 - bits)) : v >> (32 - bits);
 }
 
-INA_KERNEL_PART void store_be32(uint8_t *p, uint32_t v)
+INA_KERNEL_PART void store_value(uint32_t lane, uint8_t *wire, size_t i, uint32_t v)
 {
-    v = __builtin_bswap32(v);
-    memcpy(p, &v, 4);
+    const uint32_t bits = ina_lanes[lane].bits;
+    v = __builtin_bswap32(v) >> (32 - bits);
+    memcpy(wire + ina_lane_bytes(lane, i), &v, bits / 8);
 }
 
 /* The nearest integer to x * scale, within +-limit. */

@@ -38,6 +38,7 @@ BOUND = (
     "host/codec/sparse.h",
     "host/codec/thc.h",
     "host/codec/topk.h",
+    "host/protocol/lane.h",
     "host/protocol/codec.h",
     "host/protocol/completion.h",
     "host/protocol/protocol.h",

@@ -93,7 +93,7 @@ def _time(text: str) -> str:
 
 def _up(args: argparse.Namespace) -> int:
     from ina.aggregation.controller.client import ControlError
-    from ina.aggregation.worker.config import VALUES
+    from ina.aggregation.lane import VALUES
     from ina.worlds.testbed.mininet import MininetMissing, Network
 
     signal.signal(signal.SIGTERM, _terminate)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ina.base.native import lib
+from ina.aggregation.lane import INT32
 from ina.codecs.codec import MAXIMUM, OWN, Call, Codec, Round, Rounds, Traffic, rounding
 
 INFINITE = 0x7F800000  # float32's bits: those of floats that are not negative order as integers
@@ -44,7 +44,7 @@ class OmniReduceAhead(Codec):
     def _unit(largest: float, workers: int) -> np.float64:
         """Returns what a word of 1 stands for: the sum of all workers' words is within 2^30."""
         _, exponent = np.frexp(largest)
-        return np.ldexp(1.0, int(exponent) - lib.ina_codec_shift(workers))
+        return np.float64(INT32.unit(int(exponent), workers))
 
     def own(self, words: Sequence[np.ndarray]) -> np.ndarray:
         with np.errstate(over="ignore"):
@@ -58,4 +58,5 @@ class OmniReduceAhead(Codec):
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of a tensor without blocks of zeros."""
-        return Traffic(4 + 4 * elements, 4 + 4 * elements, exact=False)
+        total = INT32.bytes(1 + elements)
+        return Traffic(total, total, exact=False)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.base.native import lib
 from ina.codecs.codec import ADD, Call, Codec, Round, Rounds, Traffic, rounding
 
@@ -22,9 +23,9 @@ class Block(Codec):
         n = len(tensors)
         largest = float(np.max(np.abs(tensors), initial=0.0))
         exponent = np.clip(np.ceil(np.log2(largest)) if largest else -np.inf, lib.INA_EXP_MIN, lib.INA_EXP_MAX)
-        unit = 2.0 ** (float(exponent) - lib.ina_codec_shift(n))
         exact = np.sum(np.asarray(tensors, np.float64), axis=0)
-        return (n * unit / 2 + 2 * rounding(exact)) / (n if average else 1)
+        return (INT32.error(float(exponent), n) + 2 * rounding(exact)) / (n if average else 1)
 
     def traffic(self, elements: int, workers: int) -> Traffic:
-        return Traffic(4 * elements, 4 * elements)
+        total = INT32.bytes(elements)
+        return Traffic(total, total)

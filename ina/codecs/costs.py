@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.base import cache
 from ina.base.native import ffi, lib
 from ina.codecs.codec import Call, Codec, Rounds, Traffic
@@ -75,7 +76,7 @@ def cost(name: str, values: np.ndarray, workers: int) -> Cost:
     codec = named(name)
     traffic = codec.traffic(values.size, workers)
     if not traffic.exact:
-        size = 4 * _sent(name, values, workers)
+        size = INT32.bytes(_sent(name, values, workers))
         traffic = Traffic(round(size * min(1.0, traffic.up / max(1, traffic.down))), size)
     return Cost(seconds(name, values.size, workers), traffic.up, traffic.down, codec.rounds)
 

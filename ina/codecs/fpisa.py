@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.codecs.codec import OWN, Call, Codec, Round, Rounds, Traffic
 
 HEAD_ROOM = 7  # bits of a mantissa above float32's 24
@@ -97,4 +98,5 @@ class Fpisa(Codec):
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns 4 bytes a value."""
-        return Traffic(4 * elements, 4 * elements)
+        total = INT32.bytes(elements)
+        return Traffic(total, total)

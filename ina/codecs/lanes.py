@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.base.native import CData, ffi, lib
 from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, rounding
 from ina.codecs.pointers import pointer
@@ -43,7 +44,7 @@ class Packing:
     @property
     def lanes(self) -> int:
         """The number of values in a word."""
-        return 1 + (32 - 8) // self.bits if self.wraps else 32 // self.bits
+        return 1 + (INT32.bits - 8) // self.bits if self.wraps else INT32.bits // self.bits
 
     def words(self, elements: int) -> int:
         """Returns the number of int32 that so many values travel in."""
@@ -103,7 +104,7 @@ class Element:
     @property
     def lanes(self) -> int:
         """The number of values in a word."""
-        return 32 // self.bits
+        return INT32.bits // self.bits
 
 
 class ScaledLanes(Codec):
@@ -167,7 +168,7 @@ class ScaledLanes(Codec):
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of maxima and words."""
         blocks = -(-elements // self.block)
-        total = 4 * (blocks + -(-blocks // self.element(workers).lanes) * self.block)
+        total = INT32.bytes(blocks + -(-blocks // self.element(workers).lanes) * self.block)
         return Traffic(total, total)
 
 

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.base.native import CData, ffi, lib
 from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, rounding
 from ina.codecs.pointers import pointer
@@ -64,13 +65,13 @@ class Limbs(Codec):
             largest = np.max(np.abs(np.asarray(tensors, np.float64)), axis=0, initial=0.0)
             blocks = np.maximum.reduceat(largest, np.arange(0, elements, self.block)) if elements else largest
             _, exponent = np.frexp(np.repeat(blocks, self.block)[:elements])
-            once = once + n * np.ldexp(1.0, exponent - self.most * lib.ina_codec_shift(n) - 1)
+            once = once + n * np.ldexp(1.0, exponent - self.most * INT32.shift(n) - 1)
         return once / n + rounding((total / n).astype(np.float64), dtype) if average else once
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns those for float32."""
-        digits = self.most or -(-277 // lib.ina_codec_shift(workers)) + 1
-        total = 4 * (elements * digits + SURVEY * -(-elements // self.block))
+        digits = self.most or -(-277 // INT32.shift(workers)) + 1
+        total = INT32.bytes(elements * digits + SURVEY * -(-elements // self.block))
         return Traffic(total, total, exact=False)
 
 

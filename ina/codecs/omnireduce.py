@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.base.native import lib
 from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic
 from ina.codecs.lanes import Packing
@@ -63,7 +64,7 @@ class OmniReduce(Codec):
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns those of a tensor whose blocks all have values."""
-        index, dense = 4 * Packing(workers, 1).words(blocks_of(elements)), self._code().traffic(elements, workers)
+        index, dense = INT32.bytes(Packing(workers, 1).words(blocks_of(elements))), self._code().traffic(elements, workers)
         return Traffic(index + dense.up, index + dense.down, exact=False)
 
 

@@ -23,6 +23,7 @@ from functools import cache
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.codecs.costs import Cost
 from ina.codecs.registry import DEFAULT, named, names
 
@@ -118,12 +119,12 @@ def _may_be_smaller(name: str, elements: int, workers: int) -> bool:
         traffic = named(name).traffic(elements, workers)
     except ValueError:
         return False
-    return not traffic.exact or max(traffic.up, traffic.down) < 4 * elements
+    return not traffic.exact or max(traffic.up, traffic.down) < INT32.bytes(elements)
 
 
 def estimates(elements: int, workers: int, costs: Mapping[str, Cost], link: Link) -> dict[str, float]:
     """Returns estimated seconds by way: uncompressed, Gloo's ring, and the codecs that have costs."""
-    size = 4 * elements
+    size = INT32.bytes(elements)
     ring = 2 * (workers - 1)
     return {
         DEFAULT: link.seconds(size) + link.latency,

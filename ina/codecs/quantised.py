@@ -26,6 +26,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.base.native import CData, ffi, lib
 from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, rounding
 from ina.codecs.lanes import Packing
@@ -58,7 +59,7 @@ class Rounded(Codec):
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of scales and levels, as many down as up."""
         self._check_room(workers)
-        total = 4 * (-(-elements // self.block) + self._words(elements, workers))
+        total = INT32.bytes(-(-elements // self.block) + self._words(elements, workers))
         return Traffic(total, total)
 
     def bound(self, tensors: Sequence[np.ndarray], average: bool = False) -> np.ndarray:
@@ -280,7 +281,7 @@ class IntSgd(Codec):
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of calls after the first."""
-        total = 4 * (1 + Packing(workers, 2 * self._most(workers)).words(elements)) if elements else 0
+        total = INT32.bytes(1 + Packing(workers, 2 * self._most(workers)).words(elements)) if elements else 0
         return Traffic(total, total)
 
 

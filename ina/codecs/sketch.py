@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.base.native import ffi, lib
 from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, rounding
 from ina.codecs.lanes import Packing
@@ -62,7 +63,7 @@ class Sketch(Codec):
         index = Packing(call.workers, 1)
         counts = yield Round(index.pack((values != 0).view(np.uint8)), ADD)
         places = np.flatnonzero(index.sums(counts, values.size)).astype(np.uint32)
-        unit = 2.0 ** (exponent - lib.ina_codec_shift(call.workers))
+        unit = INT32.unit(exponent, call.workers)
         own = np.rint(values[places].astype(np.float64) / unit).astype(np.int32)
         self.flushed += int(np.count_nonzero(values[places])) - int(np.count_nonzero(own))
         sums = yield from self._sums(places, own, call.step)
@@ -93,14 +94,14 @@ class Sketch(Codec):
         """Returns half a unit of the tensor's exponent for each worker, and the roundings."""
         n, exact = len(tensors), np.sum(np.asarray(tensors, np.float64), axis=0)
         exponent = max(map(exponent_of, tensors), default=ZERO)
-        half = 0.0 if exponent == ZERO else 2.0 ** (exponent - lib.ina_codec_shift(n) - 1)
+        half = 0.0 if exponent == ZERO else INT32.unit(exponent, n) / 2
         divisor = n if average else 1
         return (n * half + rounding(exact)) / divisor + 2 * rounding((np.abs(exact) + n * half) / divisor)
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns those of a tensor without zeros, all of which go densely."""
         buckets = lib.INA_SKETCH_RANGES * max(1, math.ceil(elements / lib.INA_SKETCH_RANGES / self.load))
-        total = 4 * (1 + Packing(workers, 1).words(elements) + buckets + elements)
+        total = INT32.bytes(1 + Packing(workers, 1).words(elements) + buckets + elements)
         return Traffic(total, total, exact=False)
 
 

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.base.native import CData, ffi, lib
 from ina.codecs import thc_tables
 from ina.codecs.codec import ADD, MAXIMUM, OWN, Call, Codec, Round, Rounds, Traffic
@@ -129,7 +130,7 @@ class Thc(Codec):
         """Returns the bytes over a switch without a look-up."""
         self._check_room(workers)
         cuts = parts(elements)
-        total = 4 * (len(cuts) + Packing(workers, self.table[-1]).words(sum(size for _, _, size in cuts)))
+        total = INT32.bytes(len(cuts) + Packing(workers, self.table[-1]).words(sum(size for _, _, size in cuts)))
         return Traffic(total, total)
 
 
@@ -153,18 +154,23 @@ class ThcLookup(Thc):
         """Returns 4 bits a value up and 8 down, and the norms."""
         self._check_room(workers)
         cuts = parts(elements)
-        words = -(-sum(size for _, _, size in cuts) // 4)
-        return Traffic(4 * len(cuts) + 2 * words, 4 * len(cuts) + 4 * words)
+        norms, sums = INT32.bytes(len(cuts)), INT32.bytes(_words(sum(size for _, _, size in cuts)))
+        return Traffic(norms + sums // 2, norms + sums)
 
     def _sent(self, levels: np.ndarray, workers: int) -> Round:
         index = np.zeros(256, np.uint8)
         index[list(self.table)] = range(len(self.table))
-        words = np.zeros(-(-levels.size // 4), np.int32)
+        words = np.zeros(_words(levels.size), np.int32)
         words.view(np.uint8)[: levels.size] = index[levels]
         return Round(words, OWN)
 
     def _sums(self, words: np.ndarray, count: int, workers: int) -> np.ndarray:
         return words.view(np.uint8)[:count].astype(np.int32)
+
+
+def _words(values: int) -> int:
+    """Returns the words that so many values take, a byte each."""
+    return -(-values // INT32.bytes(1))
 
 
 def _norm(values: np.ndarray) -> np.float32:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.base.native import lib
 from ina.codecs.codec import ADD, Call, Codec, Round, Rounds, Traffic
 from ina.codecs.pointers import pointer
@@ -116,7 +117,7 @@ class TopK(Codec):
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of a call after the warm-up."""
         count = min(elements, max(1, math.ceil(self.share * elements)))
-        total = 4 * (self._words(elements, count) + count)
+        total = INT32.bytes(self._words(elements, count) + count)
         return Traffic(total, total)
 
 

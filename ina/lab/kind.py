@@ -24,7 +24,7 @@ from rich.console import Console
 
 from ina.aggregation import protocols
 from ina.aggregation.entries import BITMAP, program_named
-from ina.aggregation.worker.config import VALUES
+from ina.aggregation.lane import VALUES
 from ina.base import paths, settings
 from ina.base.bounds import SECONDS
 from ina.base.plurals import counted

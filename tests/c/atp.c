@@ -8,6 +8,8 @@
 #include "protocols.h"
 #include "ps.h"
 
+#define BYTES(values) ((uint32_t)ina_lane_bytes(INA_LANE_INT32, values))
+
 enum { SPOILED = 4, JOB = 5, LIFE = 0x3002 };
 
 struct flight { /* a frame to worker `to`, or (WORKERS) to the server */
@@ -41,7 +43,7 @@ static int believable(const uint8_t *bytes, uint32_t len, const uint8_t *real)
 {
     struct ina_atp_view view;
     struct ina_packet pkt = {.data = (uint8_t *)bytes, .len = len};
-    return len >= INA_ATP_PAYLOAD && (!ina_atp_parse(&view, &pkt, 32) || !ina_atp_parse(&view, &pkt, 64)) && view.job == JOB
+    return len >= INA_ATP_PAYLOAD && (!ina_atp_parse(&view, &pkt, BYTES(32)) || !ina_atp_parse(&view, &pkt, BYTES(64))) && view.job == JOB
            && view.life == LIFE && !memcmp(bytes + 26, real + 26, 12);
 }
 
@@ -50,11 +52,11 @@ static int absorbed(const struct flight *f, uint32_t values)
 {
     struct ina_atp_view a, b;
     struct ina_packet pkt = {.data = f->bytes, .len = f->len};
-    if (ina_atp_parse(&a, &pkt, values) < 0 || a.type != INA_ATP_DATA)
+    if (ina_atp_parse(&a, &pkt, BYTES(values)) < 0 || a.type != INA_ATP_DATA)
         return 0;
     for (uint32_t i = 0; i < queued; i++) {
         struct ina_packet other = {.data = queue[i].bytes, .len = queue[i].len};
-        if (queue[i].to != WORKERS || queue[i].len != f->len || ina_atp_parse(&b, &other, values) < 0 || b.type != a.type
+        if (queue[i].to != WORKERS || queue[i].len != f->len || ina_atp_parse(&b, &other, BYTES(values)) < 0 || b.type != a.type
             || a.seq != b.seq || (a.bitmap & b.bitmap))
             continue;
         struct ina_atp_wire *h = (struct ina_atp_wire *)queue[i].bytes;

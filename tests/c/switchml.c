@@ -139,7 +139,7 @@ static void exact_code(void)
         for (int i = 0; i < 3; i++)
             CHECK(x[i] == y[i] || (x[i] != x[i] && y[i] != y[i]));
         for (int e = INA_EXP_MIN; e <= INA_EXP_MAX; e += 37)
-            ina_codec_encode(wire, x, 3, e, 25);
+            ina_codec_encode(INA_LANE_INT32, wire, x, 3, e, 25);
     }
 }
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ina import codecs
+from ina.aggregation.lane import INT32
 from ina.base.native import ffi, lib
 from ina.codecs import omnireduce
 from ina.codecs.limbs import Block32, Block64, Block256, Exact, TwoLimb
@@ -182,7 +183,7 @@ def test_the_choice_counts_flushed_values_once():
 def dense_sums(tensors: list[np.ndarray]) -> np.ndarray:
     """The sums of the same integers in a dense tensor."""
     exponent = max(map(exponent_of, tensors))
-    unit = 2.0 ** (exponent - lib.ina_codec_shift(len(tensors)))
+    unit = INT32.unit(exponent, len(tensors))
     total = np.sum([np.rint(each.astype(np.float64) / unit).astype(np.int64) for each in tensors], axis=0)
     return (total * unit).astype(np.float32)
 

@@ -56,7 +56,7 @@ class Managed(Target):
     needs: tuple[str, ...] = ()
 
 
-HOST = ("host/protocol/codec.c", "host/protocol/check.c", "host/protocol/keyed.c",
+HOST = ("host/protocol/lane.c", "host/protocol/codec.c", "host/protocol/check.c", "host/protocol/keyed.c",
         "host/protocol/frame.c", "host/protocol/atp_frame.c", "host/net/internet.c")
 WORKER = (*HOST, "host/protocol/switchml.c", "host/protocol/atp.c", "host/protocol/ahead.c", "host/protocol/route.c",
           "host/protocol/indices.c", "host/protocol/slots.c", "host/protocol/tensors.c", "host/protocol/rto.c",

@@ -19,23 +19,24 @@ SPECIAL = np.array(
      np.nextafter(np.float32(1), np.float32(2)), 2.0**126, -(2.0**126), 3.4e38, -3.4e38, np.inf, -np.inf, np.nan, -np.nan],
     np.float32,
 )
+LANE = native.lib.INA_LANE_INT32
 COUNTS = (1, 7, 31, 64, 100, 128, 256, 333)
 ROOT = paths.root()
 BINDING = ROOT / "host/binding.py"
 CODEC = """
 int ina_codec_exponent(const float *x, size_t count);
-void ina_codec_encode(uint8_t *wire, const float *x, size_t count, int exponent, int shift);
-void ina_codec_decode(float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
-void ina_codec_put_int32(uint8_t *wire, const int32_t *x, size_t count);
-void ina_codec_get_int32(int32_t *x, const uint8_t *wire, size_t count);
+void ina_codec_encode(uint32_t lane, uint8_t *wire, const float *x, size_t count, int exponent, int shift);
+void ina_codec_decode(uint32_t lane, float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
+void ina_codec_swap(uint32_t lane, void *to, const void *from, size_t count);
 void ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count);
 int ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int workers, int divisor);
 """
 
 CHECK = """
-void ina_check_add(uint32_t *check, const uint8_t *wire, size_t count);
-void ina_check_encode(uint32_t *check, uint8_t *wire, const float *x, size_t count, int exponent, int shift);
-void ina_check_decode(uint32_t *check, float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
+void ina_check_add(uint32_t lane, uint32_t *check, const uint8_t *wire, size_t count);
+void ina_check_encode(uint32_t lane, uint32_t *check, uint8_t *wire, const float *x, size_t count, int exponent, int shift);
+void ina_check_decode(uint32_t lane, uint32_t *check, float *x, const uint8_t *wire, size_t count, int exponent, int shift,
+                      int divisor);
 uint64_t ina_codec_flushed(const float *x, size_t count, int exponent, int shift);
 uint64_t ina_codec_replace(float *x, const float *by, size_t count, int exponent, int shift);
 """
@@ -78,13 +79,13 @@ def outcome(ffi: FFI, lib: object) -> bytes:
         output += own.to_bytes(2, "big", signed=True)
         for exponent in (own, -96, 0, 3, 126, 127):
             for shift in (25, 30):
-                lib.ina_codec_encode(pw, px, count, exponent, shift)
+                lib.ina_codec_encode(LANE, pw, px, count, exponent, shift)
                 output += wire.tobytes()
                 for divisor in (1, 3):
-                    lib.ina_codec_decode(pb, pw, count, exponent, shift, divisor)
+                    lib.ina_codec_decode(LANE, pb, pw, count, exponent, shift, divisor)
                     output += back.tobytes()
-        lib.ina_codec_put_int32(pw, ffi.cast("int32_t *", px), count)
-        lib.ina_codec_get_int32(ffi.cast("int32_t *", pb), pw, count)
+        lib.ina_codec_swap(LANE, pw, px, count)
+        lib.ina_codec_swap(LANE, pb, pw, count)
         output += wire.tobytes() + back.tobytes()
         lib.ina_codec_encode_exact(pe, px, count)
         finite = lib.ina_codec_decode_exact(pb, pe, count, 1, 1)
@@ -146,16 +147,16 @@ def test_check_words_are_made_in_one_pass_with_the_codec(tmp_path, monkeypatch, 
         pc = ffi.cast("uint32_t *", words.ctypes.data)
         for exponent, shift, divisor in ((3, 28, 1), (-96, 25, 32), (126, 30, 3)):
             before = words.astype(np.uint64)
-            lib.ina_check_encode(pc, pw, px, count, exponent, shift)
-            lib.ina_codec_encode(pp, px, count, exponent, shift)
+            lib.ina_check_encode(LANE, pc, pw, px, count, exponent, shift)
+            lib.ina_codec_encode(LANE, pp, px, count, exponent, shift)
             assert (wire == plain).all() and (words == words_of(wire, before)).all()
             wire[:] = rng.integers(0, 256, 4 * count)  # a sum
             before = words.astype(np.uint64)
-            lib.ina_check_decode(pc, po, pw, count, exponent, shift, divisor)
-            lib.ina_codec_decode(pb, pw, count, exponent, shift, divisor)
+            lib.ina_check_decode(LANE, pc, po, pw, count, exponent, shift, divisor)
+            lib.ina_codec_decode(LANE, pb, pw, count, exponent, shift, divisor)
             assert (out == back).all() and (words == words_of(wire, before)).all()
             before = words.astype(np.uint64)
-            lib.ina_check_add(pc, pw, count)
+            lib.ina_check_add(LANE, pc, pw, count)
             assert (words == words_of(wire, before)).all()
             own = x.copy()
             po_own = ffi.cast("float *", own.ctypes.data)

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from ina.aggregation import completion
+from ina.aggregation.lane import VALUES
 from ina.aggregation.worker import SWITCH
-from ina.aggregation.worker.config import VALUES
 from ina.base.native import lib
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int

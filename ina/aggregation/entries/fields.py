@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ina.aggregation.entries.base import BITMAP, JobProgram
-from ina.aggregation.worker.config import MAX_SLOTS, VALUES
+from ina.aggregation.lane import VALUES
+from ina.aggregation.worker.config import MAX_SLOTS
 from ina.base.bounds import outside
 from ina.base.native import lib
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ina.aggregation import completion
+from ina.aggregation.lane import DEFAULT, VALUES, Lane
 from ina.aggregation.worker.block import Block
-from ina.aggregation.worker.config import ATP_SWITCH, KEY_BYTES, MAX_SLOTS, SERVER, VALUES, fill_address
+from ina.aggregation.worker.config import ATP_SWITCH, KEY_BYTES, MAX_SLOTS, SERVER, fill_address
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import Address
 
@@ -27,6 +28,7 @@ class ServerConfig:
     life: int = field(kw_only=True)  # the workers'; no default
     slots: int = 64
     values: int = 256
+    lane: Lane = DEFAULT
     direct: bool = False
     multicast: bool = True
     address: Address = SERVER
@@ -62,6 +64,7 @@ class ServerConfig:
         for worker, address in enumerate(self.worker_addresses):
             fill_address(c.worker[worker], address)
         c.job, c.life, c.workers, c.slots, c.values = self.job, self.life, self.workers, self.slots, self.values
+        c.lane = self.lane.number
         c.keyed, c.key = bool(self.key), self.key.ljust(KEY_BYTES, b"\0")
         completion.named(self.rule).to_c(c.rule)
         c.direct, c.multicast = self.direct, self.multicast and not self.direct

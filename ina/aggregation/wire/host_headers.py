@@ -88,7 +88,7 @@ def kinds_header(tables: Mapping[str, tuple[str, Sequence[Kind]]], source: str, 
         "    uint8_t reduction;      /* enum ina_reduction, of what goes up */",
         "    uint8_t values, words;",
         "    uint8_t extra, payload; /* bytes of its header behind the check header, and of a payload that is no values */",
-        "    uint8_t value;          /* bytes of each value */",
+        "    uint8_t quarters;       /* of a lane's value that one of its takes; 0: none are sent */",
         "    uint8_t checked;        /* 1: the check words are those of the values */",
         "    uint8_t result;         /* kind of the result */",
         "};",
@@ -132,7 +132,7 @@ def _row(prefix: str, kind: Kind) -> str:
     words = {name: _word(name, getattr(kind, name)) for name in _ENUMS if getattr(kind, name) != [*COLUMNS[name]][0]}
     cells = {
         "program": _word("program", kind.program), "reduction": _REDUCTIONS.get(kind.reduction), **words,
-        "extra": kind.extra_bytes, "payload": kind.payload_bytes, "value": kind.value_bytes, "checked": int(kind.checked),
+        "extra": kind.extra_bytes, "payload": kind.payload_bytes, "quarters": kind.quarters, "checked": int(kind.checked),
         "result": up and f"{prefix}_{kind.result.upper()}",
     }
     return ", ".join(f".{key} = {cell}" for key, cell in cells.items() if cell)

@@ -30,7 +30,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "optional": "the size says whether it has; without, only exponents are compared",
         "zeros": "all are 0, and not sent",
     },
-    "words": {"none": "no values", "integers": "two's complement, 32 bits", "indices": "4 bits for each byte of the result",
+    "words": {"none": "no values", "integers": "two's complement, as wide as the lane", "indices": "4 bits for each byte of the result",
               "floats": "IEEE 754 binary32"},
     "contributors": {"none": "a switch or server makes it", "all": "each worker of the job",
                      "sources": "the workers that have values"},
@@ -38,6 +38,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
                   "receivers": "the workers that its header names; the other members get it without values"},
     "completes": {"none": "it is no part of a phase", "all": "a packet of each worker", "members": "a packet of each member"},
 }
+SENT = ("always", "optional")  # words of "values": of kinds that carry some
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Kind:
         result: name of the kind of its result; its own, if the row names none.
         extra: header between the check header and the payload, which the checksum of the headers covers; None: there is none.
         payload: header of the payload: the values, or what stands in their place; None: there is none.
+        quarters: of a lane's value that one of its takes: 4 all, 2 half; 0: none are sent.
         checked: the check words are those of the values, and are added like them.
         again: name of the kind that answers a retransmission while the phase is not complete (then: the result); "": none does.
         reduction, values, words, contributors, receivers, completes: see COLUMNS.
@@ -62,6 +64,7 @@ class Kind:
     result: str
     extra: Header | None
     payload: Header | None
+    quarters: int
     checked: bool
     again: str = ""
     reduction: str = "none"
@@ -74,12 +77,7 @@ class Kind:
     @property
     def has_values(self) -> bool:
         """True: values are sent, in all its packets or in some."""
-        return self.values in ("always", "optional")
-
-    @property
-    def value_bytes(self) -> int:
-        """Bytes of one value in a packet; 0: none are sent."""
-        return self.payload.size // VALUES[0] if self.payload and self.has_values else 0
+        return self.values in SENT
 
     @property
     def payload_bytes(self) -> int:
@@ -126,16 +124,18 @@ def _row(path: Path, constant: ast.ConstDecl, annotation: ast.Annotation, prefix
     columns: dict[str, Any] = {key: getattr(value, "value", None) for key, value in annotation.pairs.items()}
     for key, word in columns.items():
         expected = [*COLUMNS[key]] if key in COLUMNS else [0, 1] if key == "checked" else None
-        if key not in Kind.__dataclass_fields__ or key in ("number", "name"):
+        if key not in Kind.__dataclass_fields__ or key in ("number", "name", "quarters"):
             raise LayoutError(f"{path}: {constant.name}: there is no column {key!r}")
         if word not in expected if expected else not isinstance(word, str):
             wanted = f"one of {expected}" if expected else "a name"
             raise LayoutError(f"{path}: {constant.name}: {key} = {word!r}: expected {wanted}")
     name = constant.name.removeprefix(prefix).lower()
     program = columns.pop("program", "")
-    extra, payload = (_header(constant.name, program, columns.pop(key, "")) for key in ("extra", "payload"))
+    extra, payload, lane = (_header(constant.name, program, key) for key in
+                            (columns.pop("extra", ""), columns.pop("payload", ""), "values"))
+    quarters = 4 * payload.size // lane.size if payload and lane and columns.get("values") in SENT else 0
     checked, result = bool(columns.pop("checked", 0)), columns.pop("result", name)
-    return Kind(constant.value.const, name, program, result, extra, payload, checked, **columns)
+    return Kind(constant.value.const, name, program, result, extra, payload, quarters, checked, **columns)
 
 
 def _header(constant: str, program: str, name: str) -> Header | None:

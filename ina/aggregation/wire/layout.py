@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from ina.aggregation.sizes import VALUES as VALUES
 from ina.base.paths import p4_dir
 from ina.base.plurals import counted
 from ina.p4.compiler import ast, frontend, types
 
-VALUES = (32, 64, 128, 256, 1024, 2048)  # payload sizes, in integers, of p4/include/size.p4
 HEAD = ("ethernet", "ipv4", "udp", "switchml", "exponents", "check")
 PUBLISHED = HEAD[:-1]  # of published SwitchML clients: without a check header
 DATA = (*HEAD, "values")

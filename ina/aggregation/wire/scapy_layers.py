@@ -18,6 +18,7 @@ with extra("dev"):
     from scapy.layers.inet import UDP
     from scapy.packet import Packet, Raw, bind_layers
 
+from ina.aggregation.lane import DEFAULT
 from ina.aggregation.wire import kinds, layout
 
 _WIRE = layout.load()
@@ -111,7 +112,8 @@ def _payload(packet: Packet, payload: bytes) -> type[Packet]:
         return Receivers
     if kind and kind.payload_bytes:
         return Pending if len(payload) >= kind.payload_bytes else Raw
-    if head is None or head.size not in _CODES or len(payload) < (kind and kind.value_bytes or 4) * _CODES[head.size]:
+    quarters = kind and kind.quarters or 4
+    if head is None or head.size not in _CODES or len(payload) < DEFAULT.bytes(_CODES[head.size]) * quarters // 4:
         return Raw
     return _WORDS.get(kind.words, Values) if kind else Values
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,18 +12,17 @@ from ipaddress import IPv4Address
 import numpy as np
 
 from ina.aggregation import completion, protocols
+from ina.aggregation.lane import DEFAULT, DTYPES, INTEGERS, VALUES, Lane
 from ina.aggregation.worker.addresses import worker_address
 from ina.base.native import CData, ffi, lib
 from ina.base.once import Once
 from ina.net.ports import PS, Address
 
-VALUES = (32, 64, 128, 256, 1024, 2048)  # int32 per packet that have size codes
 HEADERS = 64  # bytes: Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2, check 12
 ETHERNET_OVERHEAD: int = lib.INA_ETHERNET_OVERHEAD
 MAX_SLOTS = 8192
 KEY_BYTES: int = lib.INA_KEY_BYTES
 MAX_OPS: int = lib.INA_MAX_OPS
-DTYPES = {np.dtype(np.int32): lib.INA_INT32, np.dtype(np.float32): lib.INA_FLOAT32}
 
 SWITCH = Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0)
 ATP_SWITCH = Address(SWITCH.mac, SWITCH.ip, 0xBEF0)
@@ -45,6 +44,7 @@ class WorkerConfig:
     life: int = field(kw_only=True)  # of the job's number, from its admission: 1..255, ATP 1..65535; no default
     slots: int = 64
     values: int = 256
+    lane: Lane = DEFAULT  # what they are, as the switch's program was compiled for
     rto_min: float = 1e-3
     rto_max: float = 0.1
     rto_fixed: bool = False  # every packet has a time-out of rto_min, and no other recovery: as published (SwitchML)
@@ -110,7 +110,7 @@ class WorkerConfig:
         for end, address in ((c.self, own), (c.peer, self.switch), (c.server, self.server)):
             fill_address(end, address)
         c.job, c.life, c.worker, c.workers = self.job, self.life, self.worker, self.workers
-        c.slots, c.values = self.slots, self.values
+        c.slots, c.values, c.lane = self.slots, self.values, self.lane.number
         c.rto_min_ps, c.rto_max_ps = max(1, round(self.rto_min * PS)), max(1, round(self.rto_max * PS))
         c.timeout_ps, c.rto_fixed = round(self.timeout * PS), self.rto_fixed
         c.reply_in_place, c.first_packet = self.reply_in_place, self.first_packet
@@ -133,6 +133,11 @@ def fill_address(c: CData, address: Address | None) -> None:
         c.ip, c.port = int(IPv4Address(address.ip)), address.port
 
 
+def either(dtypes: Iterable[np.dtype]) -> str:
+    """Returns the names of dtypes for messages, "int32 or float32"."""
+    return " or ".join(map(str, dtypes))
+
+
 def slots_for(rate_bps: float, rtt_s: float, frame_bytes: int) -> int:
     """Returns the slots that keep a link of ``rate_bps`` busy for a round trip of ``rtt_s``: the bandwidth-delay product in
     frames, rounded up to a power of two (SwitchML NSDI'21 §3.6); 24 B of Ethernet overhead count."""
@@ -146,11 +151,11 @@ def fill_tensor(
     c: CData, source: np.ndarray, out: np.ndarray, average: bool, tag: int, reduction: int = protocols.SUM
 ) -> None:
     """Checks the arrays and describes them in a ``struct ina_tensor``; the caller keeps both alive."""
-    if reduction == protocols.MAX and source.dtype != np.int32:
-        raise ValueError("maximum: only of int32")
+    if reduction == protocols.MAX and source.dtype not in INTEGERS:
+        raise ValueError(f"maximum: only of {either(INTEGERS)}")
     for name, array in (("input", source), ("out", out)):
         if array.dtype not in DTYPES:
-            raise TypeError(f"{name}: dtype {array.dtype}, expected int32 or float32")
+            raise TypeError(f"{name}: dtype {array.dtype}, expected {either(DTYPES)}")
         if not array.flags.c_contiguous:
             raise ValueError(f"{name}: not contiguous; make it so with numpy.ascontiguousarray() first")
     if out.dtype != source.dtype or out.size != source.size:

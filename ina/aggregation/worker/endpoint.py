@@ -15,8 +15,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ina.aggregation import protocols
+from ina.aggregation.lane import DTYPES
 from ina.aggregation.worker.block import stats_dict
-from ina.aggregation.worker.config import DTYPES, MAX_OPS, WorkerConfig, fill_tensor
+from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, either, fill_tensor
 from ina.aggregation.worker.errors import Event, event_from_c
 from ina.aggregation.worker.route import Route
 from ina.base.native import CData, ffi, lib
@@ -204,7 +205,7 @@ def _stop(port: Port, endpoint: CData) -> None:
 def _tensor_at(source: int, out: int, count: int, dtype: np.dtype | type, average: bool, tag: int) -> CData:
     code = DTYPES.get(np.dtype(dtype))
     if code is None:
-        raise TypeError(f"dtype {np.dtype(dtype)}, expected int32 or float32")
+        raise TypeError(f"dtype {np.dtype(dtype)}, expected {either(DTYPES)}")
     tensor = ffi.new("struct ina_tensor *")
     setattr(tensor, "in", ffi.cast("void *", source))  # noqa: B010 (a keyword of Python)
     tensor.out = ffi.cast("void *", out)

@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
 
     struct ina_atp_view atp;
-    if (ina_atp_parse(&atp, &pkt, config.values) == 0) {
+    if (ina_atp_parse(&atp, &pkt, (uint32_t)ina_lane_bytes(config.lane, config.values)) == 0) {
         CHECK(atp.type >= INA_ATP_DATA && atp.type <= INA_ATP_REFUSED && atp.seq <= INA_ATP_SEQUENCE_MASK);
         if (atp.values)
             touch(atp.values, 4 * config.values);

@@ -50,7 +50,7 @@ static void frame(struct ina_ps_jobs *jobs, struct input *in, uint64_t now)
     struct ina_check check = ina_check_begin(ina_atp_nonce(1, job, seq, kind, exponent), (uint32_t)__builtin_popcount(bitmap));
     if (with_values) {
         memset(values, (int)take(in, 1), 4 * VALUES);
-        ina_check_add(&check, values, VALUES);
+        ina_check_add(INA_LANE_INT32, &check, values, VALUES);
     }
     ina_atp_complete(&pkt, exponent, INA_CHECK_SUM, check);
     if (bits & 0x20) {
@@ -84,7 +84,7 @@ static void send_frames(struct ina_ps_jobs *jobs, struct input *in, uint64_t now
     for (int i = 0; i < n; i++) {
         struct ina_atp_view view;
         if (i < filled) { /* what the server sends, workers can read */
-            CHECK(ina_atp_parse(&view, &pkts[i], VALUES) == 0 && !ina_atp_upwards(view.type));
+            CHECK(ina_atp_parse(&view, &pkts[i], (uint32_t)ina_lane_bytes(INA_LANE_INT32, VALUES)) == 0 && !ina_atp_upwards(view.type));
             touch(pkts[i].data, pkts[i].len);
         }
         free(room[i]);

@@ -3,6 +3,7 @@
 #include "kernel.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,8 @@
 enum { HEADER = INA_INTERNET_SIZE, FLAGS = HEADER + 1, RANK = HEADER + 2, NUMBER = HEADER + 4, /* where fields are: collective.h */
        SENT = NUMBER + 4, LIMIT = SENT, MARKED = LIMIT + 4, DATA = SENT + 8, SELECTIVE = DATA, ECHO = SELECTIVE + 8, ACK = ECHO + 8,
        SHORTEST = 60 /* bytes of a frame without its FCS */ };
+enum { ELEMENT = sizeof(float) }; /* bytes of a tensor's element, in memory and in packets */
+static_assert(sizeof(int32_t) == ELEMENT, "the same for integers");
 enum { KIND_DATA = 1, KIND_ACK = 2, KIND_PROBE = 3, FLAG_PUSH = 1 };
 
 struct step {                  /* a transfer of the tensor under way */
@@ -218,7 +221,7 @@ INA_KERNEL static void add_int32(int32_t *restrict to, const uint8_t *restrict f
 {
     for (size_t i = 0; i < count; i++) {
         uint32_t value;
-        memcpy(&value, from + 4 * i, 4);
+        memcpy(&value, from + ELEMENT * i, ELEMENT);
         to[i] = (int32_t)((uint32_t)to[i] + value);
     }
 }
@@ -227,7 +230,7 @@ INA_KERNEL static void add_float32(float *restrict to, const uint8_t *restrict f
 {
     for (size_t i = 0; i < count; i++) {
         float value;
-        memcpy(&value, from + 4 * i, 4);
+        memcpy(&value, from + ELEMENT * i, ELEMENT);
         to[i] += value;
     }
 }
@@ -239,7 +242,7 @@ static void apply(struct ina_collective *c, struct peer *p, uint32_t number, con
         uint64_t first = element_of(c, step, number - p->in_base);
         uint32_t count = elements_at(c, step, first);
         if (step->transfer.kind == INA_COPY)
-            memcpy((uint8_t *)c->tensor->out + 4 * first, values, 4 * (size_t)count);
+            memcpy((uint8_t *)c->tensor->out + ELEMENT * first, values, ELEMENT * (size_t)count);
         else if (c->tensor->dtype == INA_INT32)
             add_int32((int32_t *)c->tensor->out + first, values, count);
         else
@@ -294,7 +297,7 @@ static void begin(struct ina_collective *c, const struct ina_tensor *tensor, uin
     c->tensor = tensor;
     c->begun++;
     if (tensor->in != tensor->out && !c->config.bare)
-        memcpy(tensor->out, tensor->in, 4 * tensor->count);
+        memcpy(tensor->out, tensor->in, ELEMENT * tensor->count);
     memset(c->gates, 0, c->config.gates * sizeof *c->gates);
     for (uint32_t i = 0; i < c->peer_count; i++) {
         struct peer *p = &c->peers[i];
@@ -342,7 +345,7 @@ static int next_handle(const void *state)
 static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
 {
     struct ina_collective *c = state;
-    if (!ina_tensor_valid(&tensors[handle]))
+    if (!ina_tensor_valid(&tensors[handle]) || (tensors[handle].dtype != INA_FLOAT32 && tensors[handle].dtype != INA_INT32))
         return -EINVAL;
     c->submitted++;
     advance(c, tensors, now);
@@ -381,14 +384,14 @@ static void write_data(struct ina_collective *c, struct peer *p, struct ina_pack
 {
     struct step *step = find(c, p->sends, &p->send_hint, number - p->out_base);
     uint64_t first = element_of(c, step, number - p->out_base);
-    uint32_t bytes = 4 * elements_at(c, step, first);
+    uint32_t bytes = ELEMENT * elements_at(c, step, first);
     write_headers(pkt, c, p, KIND_DATA, push ? FLAG_PUSH : 0, c->config.bare ? 0 : bytes);
     put32(pkt->data + NUMBER, number);
     put64(pkt->data + SENT, now);
     if (c->config.bare)
         pkt->wire_len = DATA + bytes < SHORTEST ? SHORTEST : DATA + bytes;
     else
-        memcpy(pkt->data + DATA, (const uint8_t *)c->tensor->out + 4 * first, bytes);
+        memcpy(pkt->data + DATA, (const uint8_t *)c->tensor->out + ELEMENT * first, bytes);
 }
 
 static void write_ack(struct ina_collective *c, struct peer *p, struct ina_packet *pkt, const struct ina_ack *ack)

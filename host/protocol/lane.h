@@ -1,0 +1,54 @@
+/* Lanes: what a value of a packet is. All packets of a job have values of one lane (struct ina_worker_config), and a switch program
+ * is compiled for one (LANE, p4/include/size.p4). This table is the only place that says how wide one is: C asks it, and so does
+ * Python (ina/aggregation/lane.py). How to add one: docs/design/architecture.md.
+ *
+ * A value is a big-endian integer. A sum that leaves the range wraps modulo 2^bits, and the switch says so in a flag that stays.
+ * Integers whose dtype is the lane's travel as they are, floats in fixed point.
+ */
+#ifndef INA_LANE_H
+#define INA_LANE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1, INA_DTYPES = 2 }; /* elements of tensors */
+enum { INA_LANE_INT32 = 0, INA_LANES = 1 };        /* rows of the table */
+
+struct ina_lane {
+    uint32_t bits;       /* of a value: 8, 16 or 32 */
+    uint32_t is_signed;  /* 1: two's complement */
+    uint32_t dtype;      /* enum ina_dtype: integers of so many bits */
+};
+
+const struct ina_lane *ina_lane_at(uint32_t lane); /* all of them in order, then NULL */
+/* Fixed point: a float is a multiple of 2^(exponent - shift), at most 2^shift of them, so that the sums of all workers stay within
+ * +-2^(bits - 2). A sum is wrong by half a unit for each worker. */
+int ina_lane_shift(uint32_t lane, int workers);    /* bits - 2 - ceil(log2 workers) */
+#ifndef INA_CDEF
+static const struct ina_lane ina_lanes[INA_LANES] = {
+    [INA_LANE_INT32] = {.bits = 32, .is_signed = 1, .dtype = INA_INT32},
+};
+
+/* Of a lane that is there (ina_slots_valid, ina_ps_init); known to the compiler while there is one. */
+static inline uint32_t ina_lane_bits(uint32_t lane)
+{
+    if (lane >= INA_LANES)
+        __builtin_unreachable();
+    return ina_lanes[lane].bits;
+}
+
+/* Calls `by` with a kernel, its lane as a constant, and what follows: one case for each row of the table. */
+#define INA_BY_LANE(lane, by, kernel, ...)                                     \
+    switch (lane) {                                                            \
+    case INA_LANE_INT32: by(kernel, INA_LANE_INT32, __VA_ARGS__); break;       \
+    default: __builtin_unreachable();                                          \
+    }
+
+/* Of so many values on the wire; and of as many integers of the lane's dtype in memory. */
+static inline size_t ina_lane_bytes(uint32_t lane, size_t values)
+{
+    return ina_lane_bits(lane) / 8 * values;
+}
+#endif
+
+#endif

@@ -1,0 +1,78 @@
+"""Lanes: what a value of a packet is. The table is host/protocol/lane.h; whoever needs a value's width or head-room asks here.
+
+    INT32.bytes(256)                       -> 1024: of so many values on the wire
+    INT32.unit(exponent=0, workers=8)      -> 2.0**-27: floats travel as multiples of it
+    INT32.error(exponent=0, workers=8)     -> 2.0**-25: largest distance of their sum from the exact one
+    INT32.sums(rows)                       -> what a switch makes of integers: sums modulo 2^bits
+
+docs/design/architecture.md says how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from ina.aggregation.sizes import VALUES as VALUES
+from ina.base.native import ffi, lib
+
+Count = TypeVar("Count", int, float)
+Exponent = TypeVar("Exponent", float, np.ndarray)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A row of the table: ``number``, its place there; ``bits`` of a value; ``signed``: two's complement."""
+
+    number: int
+    bits: int
+    signed: bool
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The integers that travel as they are."""
+        return np.dtype(f"{'i' if self.signed else 'u'}{self.bits // 8}")
+
+    @property
+    def name(self) -> str:
+        """NumPy's name of ``dtype``."""
+        return self.dtype.name
+
+    def bytes(self, values: Count) -> Count:
+        """Returns the bytes of so many values on the wire (a mean of them need not be whole)."""
+        return self.bits // 8 * values
+
+    def shift(self, workers: int) -> int:
+        """Returns the bits that a float's value has: the sum of all workers' needs the others."""
+        return lib.ina_lane_shift(self.number, workers)
+
+    def unit(self, exponent: Exponent, workers: int) -> Exponent:
+        """Returns the unit of floats in a block of this exponent: 2^(exponent - shift)."""
+        unit: Exponent = 2.0 ** (exponent - self.shift(workers))
+        return unit
+
+    def error(self, exponent: Exponent, workers: int) -> Exponent:
+        """Returns the largest distance of a sum of floats from the exact one: half a unit for each worker. Rounding the sum to
+        float32 adds to it."""
+        return workers * self.unit(exponent, workers) / 2
+
+    def sums(self, rows: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
+        """Returns the sums over the first axis of integers of ``dtype``, which wrap."""
+        return np.asarray(np.sum(rows, axis=0, dtype=self.dtype))
+
+
+def _lanes() -> tuple[Lane, ...]:
+    result: list[Lane] = []
+    while (row := lib.ina_lane_at(len(result))) != ffi.NULL:
+        result.append(Lane(len(result), row.bits, bool(row.is_signed)))
+    return tuple(result)
+
+
+LANES = _lanes()
+INT32 = LANES[lib.INA_LANE_INT32]
+DEFAULT = INT32  # of jobs and programs that do not name one
+INTEGERS = {lane.dtype: int(lib.ina_lane_at(lane.number).dtype) for lane in LANES}  # of tensors, by NumPy's dtype: enum ina_dtype
+DTYPES = {**INTEGERS, np.dtype(np.float32): lib.INA_FLOAT32}
