@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Protocol
 from weakref import WeakSet
 
+from ina.aggregation.lane import INT32
 from ina.backend.locks import Lock
 from ina.backend.sums import Sum
 from ina.base.native import ffi
@@ -82,7 +83,7 @@ class Counters:
         """Counts a collective through the switch; ``finished`` must follow."""
         elements = sum(0 if part.in_rounds else part.elements for part in parts)
         with self._lock:
-            self._switch.update(calls=1, sums=len(parts), elements=elements, bytes=4 * elements)
+            self._switch.update(calls=1, sums=len(parts), elements=elements, bytes=INT32.bytes(elements))
             self._calls.setdefault(collective, Counter())["switch"] += 1
             if self._in_flight == 0:
                 self._busy_since = time.monotonic()
@@ -91,7 +92,7 @@ class Counters:
     def travelled(self, words: int) -> None:
         """Counts a codec's round, whose size is not known before it begins."""
         with self._lock:
-            self._switch.update(elements=words, bytes=4 * words)
+            self._switch.update(elements=words, bytes=INT32.bytes(words))
 
     def coded(self, codec: str, elements: int, words: int, flushed: int) -> None:
         """Counts a reduction by a codec that has ended."""

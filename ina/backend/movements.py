@@ -129,7 +129,7 @@ class Movements(Ways):
             parts = []
             for output, own in zip(outputs, inputs, strict=True):
                 length = sums.words(own)
-                if 4 * length == own.numel() * own.element_size():  # pieces are whole words: the output as it is
+                if sums.WORD * length == own.numel() * own.element_size():  # pieces are whole words: the output as it is
                     results = [(output, 0)]
                 else:
                     results = [(piece, length * i) for i, piece in enumerate(output.view(self.size(), -1))]

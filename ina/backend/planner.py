@@ -22,6 +22,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from ina.aggregation.lane import INT32
 from ina.backend.ballot import Ballot
 from ina.backend.counters import COUNTERS
 from ina.codecs import costs
@@ -132,7 +133,7 @@ class Planner:
         rate = -slowest  # 0: some rank does not state one
         known = {name: costs.Cost(rest[3 * i], int(rest[3 * i + 1]), int(rest[3 * i + 2]), costs.named(name).rounds)
                  for i, name in enumerate(names) if rest[3 * i] < IMPOSSIBLE}
-        link = Link(rate, latency, self._headers) if rate > 0 else Link.measured(4 * elements, dense, latency)
+        link = Link(rate, latency, self._headers) if rate > 0 else Link.measured(INT32.bytes(elements), dense, latency)
         return propose(elements, self._workers, known, link)
 
     def _times(self, trial: Trial) -> dict[str, list[float]]:

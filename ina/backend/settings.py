@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ina import codecs
 from ina.aggregation import port_kinds, protocols
+from ina.aggregation.lane import VALUES
 from ina.base import documents, paths
 from ina.base.bounds import Range
 from ina.base.settings import Sources, key, nearest, shown
@@ -26,7 +27,6 @@ from ina.net.faults import parse_faults
 from ina.net.ports import Faults
 
 RUN_BY = ("ranks", "process")
-VALUES = (32, 64, 128, 256, 1024, 2048)
 # Variables that other parts of the project, and its tests, read.
 OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE", "TOKEN", "TOKEN_FILE", "SWITCH_USER", "HOST")
 

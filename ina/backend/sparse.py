@@ -21,6 +21,7 @@ from collections.abc import Callable, Generator, Iterator
 import numpy as np
 import torch
 
+from ina.aggregation.lane import INT32
 from ina.backend.coded import CodecError
 from ina.backend.counters import COUNTERS
 from ina.backend.sums import Sum
@@ -132,7 +133,7 @@ class SparseSum(Sum):
     def _union(self, rows: np.ndarray, counts: np.ndarray) -> Generator[tuple[Sum, bool], None, np.ndarray]:
         """Yields the sum that tells all ranks' rows. Returns their union, in order."""
         total, lanes, number = int(counts.sum()), Packing(self._size, 1), np.int32 if places(self._tensor) < 2**31 else np.int64
-        if lanes.words(places(self._tensor)) < total * number().itemsize // 4:
+        if INT32.bytes(lanes.words(places(self._tensor))) < total * number().itemsize:
             bits = np.zeros(places(self._tensor), np.uint8)
             bits[rows] = 1
             words = lanes.pack(bits)

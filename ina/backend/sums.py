@@ -44,6 +44,7 @@ from ina.codecs.lanes import Packing, Shorts
 from ina.codecs.pointers import pointer
 
 STAGE = 64 << 20  # bytes, at most, of the buffer of one sum that is not a tensor's own memory
+WORD = torch.int32.itemsize  # bytes
 LIMB_BITS = 24  # sums of 32 limbs fit an int32
 _LIMB = (1 << LIMB_BITS) - 1
 _KEYS = {torch.float64: torch.int64, torch.int64: torch.int64}  # of these for maxima and minima; else int32
@@ -187,7 +188,7 @@ def _packed(
     def make(elements: int, encoded: Callable[[], torch.Tensor], place: Callable[[torch.Tensor], None] | None) -> Sum:
         return Sum(packing.words(elements), torch.int32, encoded, place, staged=True)
 
-    return in_pieces(source, result, start, STAGE // 4, encode, decode, make)
+    return in_pieces(source, result, start, STAGE // WORD, encode, decode, make)
 
 
 def _packed_shorts(
@@ -261,7 +262,7 @@ def _pieces(
     def make(elements: int, encoded: Callable[[], torch.Tensor], place: Callable[[torch.Tensor], None] | None) -> Sum:
         return Sum(elements * words_each, travels, encoded, place, average=average, reduction=reduction, staged=True)
 
-    return in_pieces(source, result, start, STAGE // (4 * words_each), encode, decode, make)
+    return in_pieces(source, result, start, STAGE // (travels.itemsize * words_each), encode, decode, make)
 
 
 def in_pieces(
@@ -409,12 +410,13 @@ def placement(inputs: Sequence[tuple[torch.Tensor, int]], results: Sequence[tupl
     else:
         buffer, direct = torch.empty(words, dtype=torch.int32), False
     encoded = [(at, _padded(tensor)) for tensor, at in inputs]
-    encoded = [(at, bits.clone() if direct and bits.data_ptr() != buffer.data_ptr() + 4 * at else bits) for at, bits in encoded]
+    begin = buffer.data_ptr()
+    encoded = [(at, bits.clone() if direct and bits.data_ptr() != begin + WORD * at else bits) for at, bits in encoded]
     filled = 0
     for at, bits in sorted(encoded, key=lambda item: item[0]):  # zeros in between; bits that are in place already are not copied
         if route is None:
             buffer[filled:at].zero_()
-        if bits.data_ptr() != buffer.data_ptr() + 4 * at:
+        if bits.data_ptr() != begin + WORD * at:
             buffer[at : at + len(bits)].copy_(bits)
         filled = at + len(bits)
     if route is None:
@@ -425,8 +427,9 @@ def placement(inputs: Sequence[tuple[torch.Tensor, int]], results: Sequence[tupl
     def decode(buffer: torch.Tensor) -> None:
         octets = buffer.view(torch.uint8)
         for tensor, at in results:
-            bits = octets[4 * at : 4 * at + tensor.numel() * tensor.element_size()]
-            if 4 * at % tensor.element_size():
+            begin = WORD * at
+            bits = octets[begin : begin + tensor.numel() * tensor.element_size()]
+            if begin % tensor.element_size():
                 bits = bits.clone()
             tensor.detach().copy_(bits.view(tensor.dtype).view(tensor.shape))
 
@@ -435,13 +438,13 @@ def placement(inputs: Sequence[tuple[torch.Tensor, int]], results: Sequence[tupl
 
 def words(tensor: torch.Tensor) -> int:
     """Returns the number of 32-bit words that the bits of ``tensor`` take."""
-    return -(-tensor.numel() * tensor.element_size() // 4)
+    return -(-tensor.numel() * tensor.element_size() // WORD)
 
 
 def _words(tensor: torch.Tensor) -> torch.Tensor | None:
     """Returns the memory of ``tensor`` as int32, if it is a whole number of aligned words."""
-    aligned = tensor.data_ptr() % 4 == 0
-    whole = tensor.numel() > 0 and not any(n * tensor.element_size() % 4 for n in (tensor.numel(), tensor.storage_offset()))
+    aligned = tensor.data_ptr() % WORD == 0
+    whole = tensor.numel() > 0 and not any(n * tensor.element_size() % WORD for n in (tensor.numel(), tensor.storage_offset()))
     return _flat(tensor).view(torch.int32) if is_plain(tensor) and aligned and whole else None
 
 
@@ -450,7 +453,7 @@ def _padded(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach().contiguous().resolve_conj().resolve_neg()
     flat = _words(tensor)
     if flat is None:
-        octets = torch.zeros(4 * words(tensor), dtype=torch.uint8)
+        octets = torch.zeros(WORD * words(tensor), dtype=torch.uint8)
         octets[: tensor.numel() * tensor.element_size()] = _flat(tensor).view(torch.uint8)
         flat = octets.view(torch.int32)
     return flat

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from ina import codecs
 from ina.aggregation import protocols
+from ina.aggregation.lane import INT32
 from ina.aggregation.worker import Route
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.backend import sums
@@ -157,7 +158,7 @@ class Ways(Membership):
             codec, job = codecs.named(name), self._joined_job()
             return codec.operations <= job.reductions and not codec.why_not(job.protocol)
 
-        return Planner(self.size(), self._ballot, latency, usable, self._settings.rate, headers / (4 * values))
+        return Planner(self.size(), self._ballot, latency, usable, self._settings.rate, headers / INT32.bytes(values))
 
     # ---- through the switch
 

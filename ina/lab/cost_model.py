@@ -12,8 +12,11 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
 from ina.aggregation import protocols
 from ina.aggregation.entries import program_named
+from ina.aggregation.lane import INT32
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.topology import routes
 from ina.topology.topology import Topology
@@ -34,7 +37,7 @@ def in_network_seconds(
     size: float, rate: float, values: int, protocol: str = protocols.DEFAULT, workers: int = 1
 ) -> float:
     """Returns the time in the network. ``values``: integers per packet. ``workers``: only matter with a parameter server."""
-    overhead = (protocols.frame_bytes(protocol, values) + ETHERNET_OVERHEAD) / (4 * values)
+    overhead = (protocols.frame_bytes(protocol, values) + ETHERNET_OVERHEAD) / INT32.bytes(values)
     copies = 1 if program_named(protocol).multicasts else workers
     return 8 * copies * size * overhead / rate
 
@@ -59,6 +62,6 @@ def bmv2_seconds(
         tables = routes.tables(topology)
         ring = zip(hosts, [*hosts[1:], hosts[0]], strict=True)
         visits = Counter(switch for a, b in ring for switch in routes.route(topology, tables, a, b)[1:-1])
-        packets = 2 * (len(hosts) - 1) / len(hosts) * math.ceil(4 * parameters / (mtu - TCP_HEADERS))
+        packets = 2 * (len(hosts) - 1) / len(hosts) * math.ceil(parameters * np.float32(0).itemsize / (mtu - TCP_HEADERS))
         cost = BMV2_FORWARD
     return max(max(visits.values()), sum(visits.values()) / cores) * packets * cost

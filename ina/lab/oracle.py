@@ -8,6 +8,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.entries import program_named
+from ina.aggregation.lane import INT32
 from ina.aggregation.protocols import MAX, OWN, SUM
 
 
@@ -37,12 +38,11 @@ def expected(arrays: Sequence[np.ndarray], workers: int, protocol: str, reductio
         reduced = program_named(protocol).reduced(rows)
         assert reduced is not None  # `choose_reduction` refuses a reduction without expected results
         right: np.ndarray = reduced
-    elif arrays[0].dtype == np.int32:
-        right = np.asarray(np.sum(arrays, axis=0, dtype=np.int32) * np.int32(times))
+    elif arrays[0].dtype == INT32.dtype:
+        right = INT32.sums(arrays) * INT32.dtype.type(times)
     else:
         right = np.asarray(times * np.sum(arrays, axis=0, dtype=np.float64))
-    if arrays[0].dtype == np.int32:
+    if arrays[0].dtype == INT32.dtype:
         return right, 0.0
     largest = max(np.abs(array).max() for array in arrays)
-    block_exponent, shift = np.ceil(np.log2(largest)) + 1, np.ceil(np.log2(workers))
-    return right, workers * 2.0 ** (block_exponent - 31 + shift) + 2.0**-24 * np.abs(right).max()
+    return right, INT32.error(np.ceil(np.log2(largest)) + 1, workers) + 2.0**-24 * np.abs(right).max()

@@ -36,7 +36,8 @@ TORCH = (2, 7), (2, 15)  # oldest and newest release that the back end was tried
 ETHERNET = 14  # bytes of a frame before its IP packet
 LARGER = "a larger MTU on the NICs of both hosts and on the switch's ports"
 LOST = 1e-4  # share of lost datagrams up to which a run is slow, not hopeless
-ELEMENTS = 1 << 20  # of the all-reduce that is timed
+ELEMENTS = 1 << 20  # of the all-reduce that is timed, float32
+SIZE = ELEMENTS * np.dtype(np.float32).itemsize
 ROUNDS = 20
 
 
@@ -260,8 +261,8 @@ def trial(protocol: str, workers: int, values: int, slots: int, port: str) -> It
             client.close()
         process.close()
     yield Finding(FACT, "4-byte all-reduce", f"{small * 1e6:.0f} us over {port}")
-    goodput = f"{ELEMENTS * 32 / large / 1e9:.1f} Gb/s for each worker"
-    yield Finding(FACT, f"{ELEMENTS * 4 >> 20} MiB all-reduce", f"{large * 1e3:.2f} ms: {goodput}")
+    goodput = f"{8 * SIZE / large / 1e9:.1f} Gb/s for each worker"
+    yield Finding(FACT, f"{SIZE >> 20} MiB all-reduce", f"{large * 1e3:.2f} ms: {goodput}")
     resent = sum(each["retransmissions"] for each in stats) / max(1, sum(each["tx_packets"] for each in stats))
     yield Finding(GOOD if resent < 0.001 else WARNING, "sent again", f"{resent:.2%} of the packets",
                   "" if resent < 0.001 else "lost, or later than the time-out: another process takes the processors")

@@ -19,6 +19,7 @@ from ina import codecs
 from ina.aggregation import port_kinds, protocols
 from ina.aggregation.controller.client import start_server
 from ina.aggregation.entries import program_named
+from ina.aggregation.lane import INT32
 from ina.aggregation.port_kinds import udp
 from ina.base.settings import ConfigError, key
 from ina.codecs.omnireduce import BLOCK
@@ -241,7 +242,7 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
 
 def _progress(fabric: Fabric, config: AllReduce, jobs: Sequence[FabricJob]) -> dict[str, float]:
     """Returns by job the bits of its tensor that a worker has on average; none of collectives."""
-    return {job.name: 32 * config.values / len(job.hosts) * sum(fabric.worker_stats(machine)["results"]
+    return {job.name: 8 * INT32.bytes(config.values) / len(job.hosts) * sum(fabric.worker_stats(machine)["results"]
                                                                 for machine in (*job.machines, *job.former))
             for job in jobs if job.jobs}
 
@@ -251,10 +252,15 @@ def _end(job: FabricJob, worker: int, done: dict[int, Completion]) -> float:
     return max(done[stripe[worker]].time for stripe in job.stripes if stripe[worker] in done) / PS
 
 
+def _bytes(config: AllReduce) -> int:
+    """Returns the bytes of a tensor."""
+    return config.elements * np.dtype(config.dtype).itemsize
+
+
 def _must_fit(config: AllReduce, jobs: int) -> None:
     """Checks that the tensors fit into memory, before the kernel ends this process, or another. Raises ConfigError."""
     tensors = jobs * (config.workers if config.tensors == "own" else 2)
-    needed, available = tensors * 4 * config.elements, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    needed, available = tensors * _bytes(config), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > available:
         raise ConfigError(f"elements = {config.elements}: {tensors} tensors are {needed / 2**30:,.0f} GiB; this machine has "
                           f"{available / 2**30:,.0f} GiB (tensors = 'common' is one for all workers)")
@@ -315,7 +321,7 @@ def _reduction(
 ) -> Reduction:
     """Returns a job's result. ``links``, ``network``: figures of the whole network, which its jobs have in common."""
     seconds = max(done[machine].time for machine in job.machines if machine in done) / PS
-    size = 4 * config.elements
+    size = _bytes(config)
     star = config.topology.split()[0] == "star" and config.algorithm == "in-network"
     return Reduction(
         job=job.name,
@@ -386,10 +392,10 @@ def _work(config: AllReduce, base: Specification, faults: dict, place: Place, ne
     for job in range(config.jobs):
         own = measured.answers[job * config.workers : (job + 1) * config.workers]
         reductions.append(Reduction(
-            job=f"job {job}", workers=config.workers, bytes=4 * config.elements,
+            job=f"job {job}", workers=config.workers, bytes=_bytes(config),
             seconds=max(answer["ended"] for answer in own) - min(answer["began"] for answer in own),
             busiest_link=busiest, busiest_bytes=load, link_use=use,
-            ring_model_seconds=ring_model(config, 4 * config.elements) if wires else None,
+            ring_model_seconds=ring_model(config, _bytes(config)) if wires else None,
             stats={"workers": {key: sum(answer["stats"][key] for answer in own) for key in own[0]["stats"]},
                    "network": measured.links, "drops": measured.counters, **links},
         ))

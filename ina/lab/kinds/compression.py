@@ -21,6 +21,7 @@ from rich.console import Console
 
 from ina import codecs
 from ina.aggregation import protocols
+from ina.aggregation.lane import INT32
 from ina.base.bounds import Range
 from ina.base.plurals import counted
 from ina.base.settings import ConfigError, key
@@ -151,9 +152,9 @@ class Compression(Experiment):
             raise ConfigError(f"codec = {self.codec!r}: {error}") from error
         if not run.losses:
             raise ConfigError(f"lr = {self.lr:g}: the loss is no finite number in the first step")
-        down = 4 * sum(run.rounds)
+        down = INT32.bytes(sum(run.rounds))
         traffic = codecs.named(self.codec).traffic(run.parameters, self.workers)
-        narrow = 4 * sum(words for words, own in zip(run.rounds, run.own, strict=True) if own)
+        narrow = INT32.bytes(sum(words for words, own in zip(run.rounds, run.own, strict=True) if own))
         up = down - narrow * (1 - min(1.0, traffic.up / traffic.down))  # a program's own may be narrower than words
         stats = {"codec": {"rounds": [round(words) for words in run.rounds], "flushed": run.flushed, "diverged": run.diverged},
                  "model": {"parameters": run.parameters, "data": run.dataset}}

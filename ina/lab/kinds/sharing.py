@@ -13,6 +13,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.entries import JobProgram, program_named
+from ina.aggregation.lane import INT32
 from ina.base import paths
 from ina.base.bounds import Range
 from ina.base.plurals import counted
@@ -295,7 +296,7 @@ def _shares(
     links = network.links()
     dropped = sum(link.dropped for link in links)
     longest = max(link.max_queue for link in links if link.source in network.switch_at)
-    return Shares(config.protocol, config.workers, 4 * config.elements, seconds, config.straggler > 1, aggregated, load,
+    return Shares(config.protocol, config.workers, INT32.bytes(config.elements), seconds, config.straggler > 1, aggregated, load,
                   dropped=dropped, longest_queue=longest, stats=stats, checked=config.payload, **figures)
 
 

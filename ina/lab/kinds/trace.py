@@ -302,7 +302,7 @@ class Replay:
     def _submit(self, rank: Rank, node: Node, now: int) -> None:
         key = self._key(rank.number, node)
         assert key is not None  # it communicates
-        job, elements, out = self.jobs[key], max(1, -(-node.bytes // 4)), None
+        job, elements, out = self.jobs[key], max(1, -(-node.bytes // self.nothing.itemsize)), None
         after = max(0, now - self.fabric.now)
         if node.kind in (chakra.SEND, chakra.RECEIVE):
             worker, source = int(node.kind == chakra.RECEIVE), self._zeros(elements)

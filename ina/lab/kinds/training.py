@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ina import codecs
 from ina.aggregation import protocols
-from ina.aggregation.worker.config import VALUES
+from ina.aggregation.lane import INT32, VALUES
 from ina.base.bounds import Range
 from ina.base.plurals import counted
 from ina.base.settings import ConfigError, Problem, key
@@ -106,9 +106,9 @@ class Run:
         elements = self.stats["switch"]["elements"]
         for name, counts in self.stats.get("codecs", {}).items():
             traffic = codecs.named(name).traffic(counts["elements"] // counts["sums"], self.workers)
-            up -= 4 * counts["words"] * (1 - min(1.0, traffic.up / traffic.down))  # narrower than words: a program's own
+            up -= INT32.bytes(counts["words"]) * (1 - min(1.0, traffic.up / traffic.down))  # narrower than words: a program's own
             elements += counts["elements"] - counts["words"]
-        rest = ring * max(0, sum(self.allreduce_bytes) - 4 * elements)
+        rest = ring * max(0, sum(self.allreduce_bytes) - INT32.bytes(elements))
         return up + rest, down + rest
 
     def _target(self) -> dict[str, object]:

@@ -258,7 +258,7 @@ def _training(
     return Training(
         job=workers[0].job.name,
         workers=config.workers,
-        bytes=4 * sum(layer.elements for layer in model),
+        bytes=layers.FLOAT * sum(layer.elements for layer in model),
         buckets=len(buckets),
         step_seconds=[(end - begin) / PS for begin, end in zip([0, *ends], ends, strict=False)],
         compute_seconds=[max(worker.busy[step] for worker in workers) / PS for step in range(config.steps)],

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ina.aggregation import protocols
+from ina.aggregation.lane import INT32
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.lab import library, plan, sweep
 from ina.lab.kinds.allreduce import AllReduce
@@ -106,7 +107,7 @@ def speed_ups(results: Sequence[Result]) -> list[tuple[tuple[str, ...], float, f
 def _shared(protocol: str, workers: Sequence[int], each: bool, rate: float = 100e9, values: int = 256) -> dict[float, float]:
     """Returns Gb/s of a job whose server's link carries ``each`` worker's packets, or one for all of them."""
     frame = protocols.frame_bytes(protocol, values) + ETHERNET_OVERHEAD
-    return {n: 1e-9 * rate * 4 * values / frame / (n if each else 1) for n in workers}
+    return {n: 1e-9 * rate * INT32.bytes(values) / frame / (n if each else 1) for n in workers}
 
 
 # With and without ECN.

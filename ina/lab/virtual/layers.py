@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ina.base.settings import ConfigError
 
 COLUMNS = ("name", "elements", "forward_ns", "backward_ns")
 NS = 1000  # ps
 MIB = 1 << 20
+FLOAT = np.dtype(np.float32).itemsize  # bytes of a parameter
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def buckets(layers: Sequence[Layer], first_bytes: float, bucket_bytes: float) ->
         if not layer.elements:
             continue
         size, ready = size + layer.elements, elapsed
-        if 4 * size >= limit:
+        if FLOAT * size >= limit:
             filled.append(Bucket(size, ready))
             size, limit = 0, bucket_bytes
     if size:

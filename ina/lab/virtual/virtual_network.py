@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
+import numpy as np
+
 from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.aggregation.entries import program_named
@@ -139,7 +141,8 @@ def fabric(config: Virtual, place: Place) -> Fabric:
 
 def _longest(config: Virtual) -> int:
     """Returns the longest frame, bytes: for large networks memory is scarce."""
-    return max(protocols.frame_bytes(config.protocol, config.values), collectives.HEADERS + 4 * config.values, 256)
+    elements = config.values * np.dtype(config.dtype).itemsize
+    return max(protocols.frame_bytes(config.protocol, config.values), collectives.HEADERS + elements, 256)
 
 
 def admit(fabric: Fabric, config: Virtual, place: Place, above: Servers | None) -> list[FabricJob]:

@@ -36,6 +36,7 @@ from ina.net.dpdk import DpdkError
 from ina.worlds.dpdk import devices
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+ELEMENT = np.dtype(np.float32).itemsize  # bytes; of int32, too
 LARGEST = 1000  # of the numbers that are summed: exact in float32, whatever the order
 
 
@@ -87,8 +88,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _size(text: str) -> int:
     match = re.fullmatch(r"([0-9]+)([kmg]?)i?b?", text.strip().lower())
-    if not match or not 4 <= (size := int(match[1]) * UNITS[match[2]]) <= 1 << 36 or size % 4:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a multiple of 4 bytes, such as 4k, 25M or 1048576")
+    if not match or not ELEMENT <= (size := int(match[1]) * UNITS[match[2]]) <= 1 << 36 or size % ELEMENT:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a multiple of {ELEMENT} bytes, such as 4k, 25M or 1048576")
     return size
 
 
@@ -224,7 +225,7 @@ class Bench:
         self.endpoint.close()
 
     def run(self) -> int:
-        args, count = self.args, self.args.size // 4
+        args, count = self.args, self.args.size // ELEMENT
         sources = [operand(self.config.worker, turn, count, args.dtype) for turn in range(args.in_flight)]
         expected = [reduce(np.add, (operand(w, turn, count, args.dtype) for w in range(self.config.workers)))
                     for turn in range(args.in_flight)] if args.verify else []
@@ -284,7 +285,7 @@ class Bench:
         if times:
             middle = times[len(times) // 2]
             row |= {"best": times[0], "median": middle, "worst": times[-1], "gbps": 8 * size / middle / 1e9,
-                    "ate_per_s": size / 4 / middle}
+                    "ate_per_s": size / ELEMENT / middle}
         row |= {"worker_stats": stats, "port": self.endpoint.port_stats, "device_stats": self.device.stats,
                 "mbufs": self.opened.mbufs()}
         if args.json:

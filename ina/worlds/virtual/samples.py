@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
+
 SMALL = 2**28  # int32: what the small values of all workers add up to, at most
 LARGE = 2**30 + 2**29  # two of these overflow, with whatever small ones between them
 SCALES = (24, 0, -24, 48)  # of consecutive blocks: their exponents differ by more than a code has room for
@@ -90,7 +92,7 @@ def wrong(out: np.ndarray, overflow: bool, rows: Sequence[np.ndarray], values: i
     if out.dtype == np.int32:
         if flags and (flag := _wrong_flag(overflow, rows, maximum)):
             return f"a wrong overflow flag: {flag}"
-        right = np.max(rows, axis=0) if maximum else np.sum(rows, axis=0, dtype=np.int32)
+        right = np.max(rows, axis=0) if maximum else INT32.sums(rows)
         if np.array_equal(out, right):
             return ""
         twice = [worker for worker, row in enumerate(rows) if row.any() and np.array_equal(out, right + row)]
@@ -121,7 +123,7 @@ def _close(out: np.ndarray, rows: Sequence[np.ndarray], twice: int | None, value
     largest = np.abs(wide).reshape(count, -1, values).max(axis=(0, 2))  # by block; NaN if one is
     beyond = np.repeat(~(largest <= min(2.0**126, 2.0 ** (126 if exponent is None else exponent))), values)
     powers = np.ceil(np.log2(largest)) if exponent is None else np.full(largest.shape, float(exponent))
-    coded = np.repeat(count * 2.0 ** (powers - 31 + np.ceil(np.log2(count))), values)
+    coded = np.repeat(INT32.error(powers, count), values)
     bound = np.where(beyond, count * total * 2.0**-50, coded) + total * 2.0**-24
     expected = np.where(beyond, right.astype(np.float32) if floats else np.nan, right)
     finite = np.isfinite(expected)
