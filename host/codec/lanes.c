@@ -49,7 +49,7 @@ void ina_lanes_pack_bytes(const struct ina_lanes *l, const uint8_t *x, uint8_t f
             put_two(to - from, x + from, x + count + from, flip, l->bits, words + from);
             lane = 2;
         } else {
-            memset(words + from, 0, 4 * (to - from));
+            memset(words + from, 0, (to - from) * sizeof *words);
         }
         for (; lane < l->lanes; lane++) {
             const uint64_t at = lane * count + from;
@@ -243,7 +243,7 @@ INA_KERNEL static uint64_t put_blocks(const struct ina_lanes *restrict l, const 
             units += 2;
             continue;
         }
-        memset(words, 0, 4 * size);
+        memset(words, 0, size * sizeof *words);
         for (uint32_t lane = 0; lane < l->lanes && left; lane++) {
             const size_t count = left < size ? left : size;
             if (sent(*units))

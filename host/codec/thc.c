@@ -107,7 +107,7 @@ INA_KERNEL static void signed_copy(size_t count, const float *x, double factor, 
 void ina_thc_rotate(size_t count, size_t size, const float *x, double factor, uint64_t seed, float *z)
 {
     signed_copy(count, x, factor, seed, z);
-    memset(z + count, 0, 4 * (size - count));
+    memset(z + count, 0, (size - count) * sizeof *z);
     transform(size, z);
 }
 

@@ -7,13 +7,12 @@ const uint8_t ina_levels[INA_LEVELS] = {0x00, 0x03, 0x05, 0x07, 0x09, 0x0b, 0x0d
 
 void ina_indices_pack(uint8_t *wire, size_t count, struct ina_check *check, int with_check)
 {
-    const size_t bytes = ina_lane_bytes(INA_LANE_INT32, count);
     if (with_check) {
         uint8_t levels[sizeof(uint32_t[INA_WIRE_MOST_VALUES])];
-        for (size_t i = 0; i < bytes; i++)
+        for (size_t i = 0; i < count * sizeof(uint32_t); i++)
             levels[i] = ina_levels[wire[i] & 15];
         ina_check_add(INA_LANE_INT32, check, levels, count);
     }
-    for (size_t i = 0; i < bytes / 2; i++)
+    for (size_t i = 0; i < count * sizeof(uint16_t); i++)
         wire[i] = (uint8_t)(wire[2 * i] << 4 | (wire[2 * i + 1] & 15));
 }

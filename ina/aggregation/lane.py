@@ -41,6 +41,11 @@ class Lane:
         """NumPy's name of ``dtype``."""
         return self.dtype.name
 
+    @property
+    def limit(self) -> int:
+        """One more than the largest value."""
+        return 1 << (self.bits - self.signed)
+
     def bytes(self, values: Count) -> Count:
         """Returns the bytes of so many values on the wire (a mean of them need not be whole)."""
         return self.bits // 8 * values
@@ -74,5 +79,10 @@ def _lanes() -> tuple[Lane, ...]:
 LANES = _lanes()
 INT32 = LANES[lib.INA_LANE_INT32]
 DEFAULT = INT32  # of jobs and programs that do not name one
+def lane_of(dtype: np.dtype | type) -> Lane | None:
+    """Returns the lane in which integers of a dtype travel as they are; None: there is none."""
+    return next((lane for lane in LANES if lane.dtype == dtype), None)
+
+
 INTEGERS = {lane.dtype: int(lib.ina_lane_at(lane.number).dtype) for lane in LANES}  # of tensors, by NumPy's dtype: enum ina_dtype
 DTYPES = {**INTEGERS, np.dtype(np.float32): lib.INA_FLOAT32}

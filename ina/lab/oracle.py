@@ -8,7 +8,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.entries import program_named
-from ina.aggregation.lane import INT32
+from ina.aggregation.lane import DEFAULT, INTEGERS, lane_of
 from ina.aggregation.protocols import MAX, OWN, SUM
 
 
@@ -38,11 +38,11 @@ def expected(arrays: Sequence[np.ndarray], workers: int, protocol: str, reductio
         reduced = program_named(protocol).reduced(rows)
         assert reduced is not None  # `choose_reduction` refuses a reduction without expected results
         right: np.ndarray = reduced
-    elif arrays[0].dtype == INT32.dtype:
-        right = INT32.sums(arrays) * INT32.dtype.type(times)
+    elif lane := lane_of(arrays[0].dtype):
+        right = lane.sums(arrays) * lane.dtype.type(times)
     else:
         right = np.asarray(times * np.sum(arrays, axis=0, dtype=np.float64))
-    if arrays[0].dtype == INT32.dtype:
+    if arrays[0].dtype in INTEGERS:
         return right, 0.0
     largest = max(np.abs(array).max() for array in arrays)
-    return right, INT32.error(np.ceil(np.log2(largest)) + 1, workers) + 2.0**-24 * np.abs(right).max()
+    return right, DEFAULT.error(np.ceil(np.log2(largest)) + 1, workers) + 2.0**-24 * np.abs(right).max()

@@ -121,8 +121,8 @@ header check_t {
     bit<32> check1;
 }
 
-/* VALUES two's-complement integers. */
-#define VALUE_FIELD(i) bit<32> v##i;
+/* VALUES two's-complement integers of the program's lane. */
+#define VALUE_FIELD(i) bit<LANE_BITS> v##i;
 header values_t {
     FOR_EACH_VALUE(VALUE_FIELD)
 }

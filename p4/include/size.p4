@@ -1,6 +1,7 @@
 /* Sizes chosen at compile time, and the macro that writes one line per payload value.
  *
  *   -DVALUES=n   integers per packet: 32, 64, 128, 256 (default), 1024, 2048
+ *   -DLANE_BITS=n  bits of each, two's complement: 32 (default), or those of another lane (host/protocol/lane.h)
  *   -DSLOTS=n    slots that all jobs share, a power of two up to 16384 (default 512); each has two sets
  */
 #ifndef INA_SIZE_P4
@@ -9,8 +10,19 @@
 #ifndef VALUES
 #define VALUES 256
 #endif
+#ifndef LANE_BITS
+#define LANE_BITS 32
+#endif
 #ifndef SLOTS
 #define SLOTS 512
+#endif
+
+#define LANE_SIGN (LANE_BITS - 1)            // the sign's place
+#define VALUES_BYTES (LANE_BITS / 8 * VALUES)
+#if LANE_BITS == 32
+#define AND_LANE
+#else
+#define AND_LANE , lane=LANE_BITS            // in the annotation of a program
 #endif
 
 #if SLOTS < 1 || SLOTS > 16384 || (SLOTS & (SLOTS - 1)) != 0

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ina.aggregation import completion
-from ina.aggregation.lane import VALUES
+from ina.aggregation.lane import DEFAULT, LANES, VALUES, Lane
 from ina.aggregation.worker import SWITCH
 from ina.base.native import lib
 from ina.net.ports import Address
@@ -219,7 +219,7 @@ def statement(p4info: P4Info) -> tuple[str, Sizes] | None:
     if pairs is None:
         return None
     protocol, values, slots = (pairs.get(key) for key in ("protocol", "values", "slots"))
-    keys = set(pairs) - {"wire", "workers"}
+    keys = set(pairs) - {"wire", "workers", "lane"}
     expected = keys == {"protocol", "values", "slots"}
     if not expected or not isinstance(protocol, str) or not isinstance(values, int) or not isinstance(slots, int):
         raise ValueError(f"@ina_program: {pairs}, expected {ANNOTATION}")
@@ -234,6 +234,16 @@ def statement(p4info: P4Info) -> tuple[str, Sizes] | None:
             older = "the program is older: compile it from this ina's sources and load it anew"
         raise ValueError(f"@ina_program: the program speaks wire version {wire}, this ina {own}; {older}")
     return protocol, Sizes(values, slots)
+
+
+def lane_of(p4info: P4Info) -> Lane:
+    """Returns the lane that a program was compiled for, which its annotation states. Raises ValueError: there is none of so many
+    bits."""
+    stated = (p4info.annotation("ina_program") or {}).get("lane", DEFAULT.bits)
+    for lane in LANES:
+        if lane.bits == stated:
+            return lane
+    raise ValueError(f"@ina_program: lane={stated}, expected bits of a lane: {', '.join(str(lane.bits) for lane in LANES)}")
 
 
 def bits(workers: Iterable[int]) -> int:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from ina.aggregation.sizes import VALUES as VALUES
 from ina.base.paths import p4_dir
 from ina.base.plurals import counted
 from ina.p4.compiler import ast, frontend, types
+
+if TYPE_CHECKING:
+    from ina.aggregation.lane import Lane  # of the compiled part
 
 HEAD = ("ethernet", "ipv4", "udp", "switchml", "exponents", "check")
 PUBLISHED = HEAD[:-1]  # of published SwitchML clients: without a check header
@@ -206,14 +209,14 @@ class Layout:
 
 
 @functools.cache
-def load(values: int = 256, path: Path | None = None, struct: str = "headers_t") -> Layout:
-    """Loads the layout of `struct` in the P4 file `path` (default: p4/include/switchml/headers.p4) with `values` integers per
-    packet.
+def load(values: int = 256, path: Path | None = None, struct: str = "headers_t", lane: Lane | None = None) -> Layout:
+    """Loads the layout of `struct` in the P4 file `path` (default: p4/include/switchml/headers.p4) with `values` integers of
+    `lane` in a packet (None: of the width that p4/include/size.p4 gives).
 
     Raises CompileError for P4 that does not compile, LayoutError for headers without a fixed layout in whole bytes.
     """
     path = path or p4_dir() / "include/switchml/headers.p4"
-    program = frontend.load(path, defines={"VALUES": str(values)})
+    program = frontend.load(path, defines={"VALUES": str(values), **({"LANE_BITS": str(lane.bits)} if lane else {})})
     record = program.types.get(struct)
     if not isinstance(record, types.StructType):
         raise LayoutError(f"{path}: there is no struct {struct}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from ina.aggregation import completion, protocols
 from ina.aggregation.controller.admission import Controller, switch_address
-from ina.aggregation.entries import JobProgram, pool_of, program_named
+from ina.aggregation.entries import JobProgram, lane_of, pool_of, program_named
 from ina.aggregation.entries.switchml import PROGRAM as SWITCHML
 from ina.aggregation.ps.state_machine import ParameterServer
 from ina.aggregation.wire import layout
@@ -251,7 +251,8 @@ def job(
         child = controller.attach(admitted, index, at.port)
         config = WorkerConfig(
             worker=index, workers=len(hosts), job=admitted.number, life=admitted.life, slots=slots, values=values,
-            address=child.address, switch=switch_address(at.node, program.udp_port), rto_min=1.0, rto_max=1.0, timeout=1e5,
+            lane=lane_of(switches[at.node].program.p4info), address=child.address,
+            switch=switch_address(at.node, program.udp_port), rto_min=1.0, rto_max=1.0, timeout=1e5,
             check=admitted.check, key=admitted.key, rule=admitted.rule, protocol=protocol, first_packet=first,
         )
         machines.append(WorkerMachine(host, Worker(config), work[index], late))

@@ -25,7 +25,7 @@ import numpy as np
 from ina.aggregation import protocols
 from ina.aggregation.controller.admission import Controller, Job, switch_address
 from ina.aggregation.controller.forwarding import forwarding, guards
-from ina.aggregation.entries import PUBLISHED, pool_of, program_named, recognise
+from ina.aggregation.entries import PUBLISHED, lane_of, pool_of, program_named, recognise
 from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import WorkerConfig
 from ina.aggregation.worker.route import Route
@@ -169,6 +169,7 @@ class Fabric(Network):
             raise ValueError(f"{loaded.name}: {PUBLISHED.only_local}")
         served = program_named(protocol).limited(loaded.p4info)
         pool = pool_of(served, loaded.p4info, pool)
+        self.lane = lane_of(loaded.p4info)
         self._collectives = 0
         self._collective_states: dict[int, CData] = {}
         self._end: dict[str, End] = {}
@@ -317,7 +318,7 @@ class Fabric(Network):
         above = switch_address(switch, self.controller.program.udp_port)  # which also relays to a parameter server
         options["check"] = job.check
         return WorkerConfig(
-            worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
+            worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values, lane=self.lane,
             address=job.addresses[index], switch=above, server=above, protocol=self.protocol, rule=job.rule, key=job.key,
             **options,
         )

@@ -90,8 +90,8 @@ class Servers:
         assert job.tree is not None  # the controller has placed it
         server = self._servers[job.tree.root]
         server.add(ServerConfig(workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
-                                multicast=self.fabric.controller.program.multicasts, address=server.parent.address,
-                                switch=server.parent.own, rule=job.rule, key=job.key))
+                                lane=self.fabric.lane, multicast=self.fabric.controller.program.multicasts,
+                                address=server.parent.address, switch=server.parent.own, rule=job.rule, key=job.key))
         self._root[job.number] = job.tree.root
 
     def replace(self, old: Job, moved: Job, slots: int, values: int) -> None:

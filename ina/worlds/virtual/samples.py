@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ina.aggregation.lane import INT32
+from ina.aggregation.lane import DEFAULT, lane_of
 
-SMALL = 2**28  # int32: what the small values of all workers add up to, at most
-LARGE = 2**30 + 2**29  # two of these overflow, with whatever small ones between them
+# Shares of an integer's range from zero on: what the small values of all workers add up to, at most; two of the large ones
+# overflow, with whatever small ones between them.
+SMALL, LARGE = 1 / 8, 3 / 4
 SCALES = (24, 0, -24, 48)  # of consecutive blocks: their exponents differ by more than a code has room for
 
 
@@ -27,33 +28,36 @@ class Sample:
     maximum: bool = False
 
     def result(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, bool]:
-        """Returns what all must get for some of the rows, to the bit, and whether an int32 sum overflows."""
+        """Returns what all must get for some of the rows, to the bit, and whether a sum of integers overflows."""
         if self.maximum:
             return np.max(rows, axis=0), False
         result = np.asarray(np.sum(rows, axis=0, dtype=self.rows.dtype))
-        return result, result.dtype == np.int32 and not np.array_equal(result, np.sum(rows, axis=0, dtype=np.int64))
+        wraps = lane_of(result.dtype) is not None
+        return result, wraps and not np.array_equal(result, np.sum(rows, axis=0, dtype=np.int64))
 
 
 def exact(seed: int, turn: int, workers: int, elements: int, dtype: type, values: int, maximum: bool = False) -> Sample:
-    """Returns the tensor ``turn`` of ``workers``: int32, of which every third one overflows, or float32. ``values``: elements
-    of a packet. ``maximum``: the maximum of each int32 element, instead of the sum."""
+    """Returns the tensor ``turn`` of ``workers``: integers, of which every third one overflows, or float32. ``values``: elements
+    of a packet. ``maximum``: the maximum of each element, instead of the sum."""
     rng = np.random.default_rng((seed, turn))
     rows: np.ndarray
+    lane = lane_of(dtype) or DEFAULT
     if maximum:
-        rows = rng.integers(-(2**31), 2**31, (workers, elements)).astype(np.int32)
+        rows = rng.integers(-lane.limit, lane.limit, (workers, elements)).astype(lane.dtype)
         return Sample(rows, maximum)
     blocks = [slice(begin, min(begin + values, elements)) for begin in range(0, elements, values)]
     if dtype is np.float32:
         rows = np.concatenate([_floats(rng, number, turn, workers, block.stop - block.start)
                                for number, block in enumerate(blocks)], axis=1)
         return Sample(rows)
-    rows = rng.integers(-SMALL // workers, SMALL // workers, (workers, elements))
+    small, large = (int(share * lane.limit) for share in (SMALL, LARGE))
+    rows = rng.integers(-small // workers, small // workers, (workers, elements))
     overflow = turn % 3 == 0 and workers > 1
     for number, block in enumerate(blocks if overflow else ()):
         place = block.start + number % max(1, block.stop - block.start - 1)  # never in a block's last element, if it has more
         pair = [turn % workers, (turn + 1) % workers]
-        rows[pair, place] += LARGE * (-1) ** number
-    return Sample(rows.astype(np.int32))
+        rows[pair, place] += large * (-1) ** number
+    return Sample(rows.astype(lane.dtype))
 
 
 def _floats(rng: np.random.Generator, block: int, turn: int, workers: int, size: int) -> np.ndarray:
@@ -74,9 +78,9 @@ def drawn(key: tuple[int, ...], workers: int, elements: int, dtype: type, values
     so do exponents and which sums overflow; a block of some float32 tensors has a NaN, an infinity, or a value beyond 2^126."""
     rng = np.random.default_rng(key)
     shape = workers, elements // values
-    if dtype is np.int32:
-        bounds = np.repeat(2 ** rng.integers(4, 32, shape), values, axis=1)
-        return tuple(rng.integers(-bounds, bounds).clip(-(2**31), 2**31 - 1).astype(np.int32))
+    if lane := lane_of(dtype):
+        bounds = np.repeat(2 ** rng.integers(4, lane.bits, shape), values, axis=1)
+        return tuple(rng.integers(-bounds, bounds).clip(-lane.limit, lane.limit - 1).astype(lane.dtype))
     spans = np.repeat(2.0 ** rng.integers(-20, 20, shape), values, axis=1)
     rows = (rng.uniform(-1, 1, spans.shape) * spans).astype(np.float32)
     if rng.random() < 0.3:
@@ -89,10 +93,10 @@ def wrong(out: np.ndarray, overflow: bool, rows: Sequence[np.ndarray], values: i
           floats: bool = False, exponent: int | None = None, flags: bool = True) -> str:
     """Returns what is wrong with a result; empty: nothing. ``floats``: blocks that integers cannot carry go as float32, and do
     not become NaN. ``exponent``: of fixed point, instead of agreed ones. ``flags``: the protocol tells overflows."""
-    if out.dtype == np.int32:
-        if flags and (flag := _wrong_flag(overflow, rows, maximum)):
+    if lane := lane_of(out.dtype):
+        if flags and (flag := _wrong_flag(overflow, rows, maximum, lane.limit)):
             return f"a wrong overflow flag: {flag}"
-        right = np.max(rows, axis=0) if maximum else INT32.sums(rows)
+        right = np.max(rows, axis=0) if maximum else lane.sums(rows)
         if np.array_equal(out, right):
             return ""
         twice = [worker for worker, row in enumerate(rows) if row.any() and np.array_equal(out, right + row)]
@@ -103,12 +107,12 @@ def wrong(out: np.ndarray, overflow: bool, rows: Sequence[np.ndarray], values: i
     return f"the contribution of worker {twice[0]} is in it twice" if twice else "a wrong sum"
 
 
-def _wrong_flag(flag: bool, rows: Sequence[np.ndarray], maximum: bool) -> str:
+def _wrong_flag(flag: bool, rows: Sequence[np.ndarray], maximum: bool, limit: int) -> str:
     """Checks an overflow flag: it must be set if a sum does not fit, and must not if the sum of magnitudes fits; in between it
     depends on the order of additions. Returns what is wrong; empty: nothing."""
     wide = np.stack(rows).astype(np.int64)
-    must = not maximum and bool(np.any(np.abs(wide.sum(axis=0) + 0.5) > 2**31))
-    may = not maximum and bool(np.any(np.abs(wide).sum(axis=0) >= 2**31))
+    must = not maximum and bool(np.any(np.abs(wide.sum(axis=0) + 0.5) > limit))
+    may = not maximum and bool(np.any(np.abs(wide).sum(axis=0) >= limit))
     return "none, where a sum does not fit" if must and not flag else "one, where all sums fit" if flag and not may else ""
 
 
@@ -123,7 +127,7 @@ def _close(out: np.ndarray, rows: Sequence[np.ndarray], twice: int | None, value
     largest = np.abs(wide).reshape(count, -1, values).max(axis=(0, 2))  # by block; NaN if one is
     beyond = np.repeat(~(largest <= min(2.0**126, 2.0 ** (126 if exponent is None else exponent))), values)
     powers = np.ceil(np.log2(largest)) if exponent is None else np.full(largest.shape, float(exponent))
-    coded = np.repeat(INT32.error(powers, count), values)
+    coded = np.repeat(DEFAULT.error(powers, count), values)
     bound = np.where(beyond, count * total * 2.0**-50, coded) + total * 2.0**-24
     expected = np.where(beyond, right.astype(np.float32) if floats else np.nan, right)
     finite = np.isfinite(expected)

@@ -76,7 +76,8 @@ class Shared(Fabric):
                                     check=self.check_words(options))
         if server is not None:
             config = ServerConfig(workers=workers, job=job.number, life=job.life, slots=slots, values=values,
-                                  multicast=program.multicasts, address=server, switch=switch, rule=job.rule, key=job.key)
+                                  lane=self.lane, multicast=program.multicasts, address=server, switch=switch, rule=job.rule,
+                                  key=job.key)
             self._add_server(hosts[-1].name, config)
         machines = []
         options["check"] = job.check
@@ -84,8 +85,8 @@ class Shared(Fabric):
             self.controller.attach(job, index, self._port(host))
             worker = WorkerConfig(
                 worker=index, workers=workers, job=job.number, life=job.life, slots=slots, values=values,
-                address=job.addresses[index], switch=switch, server=switch, protocol=program.name, rule=job.rule,
-                key=job.key, **options,
+                lane=self.lane, address=job.addresses[index], switch=switch, server=switch, protocol=program.name,
+                rule=job.rule, key=job.key, **options,
             )
             machines.append(self.add_worker(self.host(host.name), worker))
         names = tuple(host.name for host in hosts)

@@ -19,7 +19,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         meta.lifetime = lifetime;
     }
     // At a table, not at main: BFRuntime, too, tells controllers what is there.
-    @ina_program(protocol=PROTOCOL, values=VALUES, slots=SLOTS, wire=WIRE)
+    @ina_program(protocol=PROTOCOL, values=VALUES, slots=SLOTS, wire=WIRE AND_LANE)
     table job {
         key = { hdr.atp.job: exact; }
         actions = { set_job; NoAction; }

@@ -5,18 +5,18 @@
 #include "headers.p4"
 #include "metadata.p4"
 
-/* One register per payload value, and one for each check word; sums wrap modulo 2^32, so their order never matters. */
+/* One register per payload value, and one for each check word; sums wrap modulo 2^LANE_BITS, so their order never matters. */
 control Sums(inout headers_t hdr, in metadata_t meta) {
     register<bit<8>>(SLOTS) exponents;
     register<bit<8>>(SLOTS) flags;  // collision, ECN
-    register<bit<32>>(SLOTS) overflows;
+    register<bit<LANE_BITS>>(SLOTS) overflows;
     register<bit<32>>(SLOTS) check0;
     register<bit<32>>(SLOTS) check1;
-#define VALUE_REGISTER(i) register<bit<32>>(SLOTS) value##i;
+#define VALUE_REGISTER(i) register<bit<LANE_BITS>>(SLOTS) value##i;
     FOR_EACH_VALUE(VALUE_REGISTER)
 
     action store() {
-        overflows.write(meta.row, (bit<32>)hdr.atp.overflow << 31);
+        overflows.write(meta.row, (bit<LANE_BITS>)hdr.atp.overflow << LANE_SIGN);
         check0.write(meta.row, hdr.check.check0);
         check1.write(meta.row, hdr.check.check1);
 #define STORE(i) value##i.write(meta.row, hdr.values.v##i);
@@ -24,16 +24,16 @@ control Sums(inout headers_t hdr, in metadata_t meta) {
     }
 
     action add() {
-        bit<32> overflow;
+        bit<LANE_BITS> overflow;
         overflows.read(overflow, meta.row);
-        overflow = overflow | (bit<32>)hdr.atp.overflow << 31;
+        overflow = overflow | (bit<LANE_BITS>)hdr.atp.overflow << LANE_SIGN;
         bit<32> word;
         check0.read(word, meta.row);
         check0.write(meta.row, word + hdr.check.check0);
         check1.read(word, meta.row);
         check1.write(meta.row, word + hdr.check.check1);
-#define ADD(i) { bit<32> old; value##i.read(old, meta.row); \
-                 bit<32> sum = old + hdr.values.v##i; \
+#define ADD(i) { bit<LANE_BITS> old; value##i.read(old, meta.row); \
+                 bit<LANE_BITS> sum = old + hdr.values.v##i; \
                  overflow = overflow | ((old ^ sum) & (hdr.values.v##i ^ sum)); \
                  value##i.write(meta.row, sum); }
         FOR_EACH_VALUE(ADD)
@@ -41,15 +41,15 @@ control Sums(inout headers_t hdr, in metadata_t meta) {
     }
 
     action maximum() {
-#define MAXIMUM(i) { bit<32> old; value##i.read(old, meta.row); \
-                     value##i.write(meta.row, (int<32>)hdr.values.v##i > (int<32>)old ? hdr.values.v##i : old); }
+#define MAXIMUM(i) { bit<LANE_BITS> old; value##i.read(old, meta.row); \
+                     value##i.write(meta.row, (int<LANE_BITS>)hdr.values.v##i > (int<LANE_BITS>)old ? hdr.values.v##i : old); }
         FOR_EACH_VALUE(MAXIMUM)
     }
 
     action load() {
-        bit<32> overflow;
+        bit<LANE_BITS> overflow;
         overflows.read(overflow, meta.row);
-        hdr.atp.overflow = overflow[31:31];  // two operands of one sign, a sum of the other
+        hdr.atp.overflow = overflow[LANE_SIGN:LANE_SIGN];  // two operands of one sign, a sum of the other
         check0.read(hdr.check.check0, meta.row);
         check1.read(hdr.check.check1, meta.row);
 #define LOAD(i) value##i.read(hdr.values.v##i, meta.row);

@@ -65,7 +65,7 @@ const Type ATP_REFUSED      = Type.REFUSED;
 // What IPv4 and UDP say of their lengths, payload not counted: check 12, ATP 16, UDP 8, IPv4 20.
 const bit<16> UDP_LENGTH     = 36;
 const bit<16> IPV4_LENGTH    = 56;
-const bit<16> VALUES_LENGTH  = 4 * VALUES;
+const bit<16> VALUES_LENGTH  = VALUES_BYTES;
 const bit<16> PENDING_LENGTH = 4;
 
 /* Only in a pending frame, from the server: the workers whose values it has. Switches do not look at them. */

@@ -26,8 +26,8 @@ control Prune(inout headers_t hdr, in bit<32> below) {  // below: the workers be
         if (hdr.receivers.isValid() && hdr.values.isValid() && hdr.receivers.ranks & below == 0) {
             hdr.values.setInvalid();
             hdr.switchml.size = SIZE_NONE;
-            hdr.ipv4.total_len = hdr.ipv4.total_len - 4 * VALUES;
-            hdr.udp.length = hdr.udp.length - 4 * VALUES;
+            hdr.ipv4.total_len = hdr.ipv4.total_len - VALUES_BYTES;
+            hdr.udp.length = hdr.udp.length - VALUES_BYTES;
         }
     }
 }

@@ -36,7 +36,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         meta.parent = parent;
     }
     // At a table, not at main: BFRuntime, too, tells controllers what is there.
-    @ina_program(protocol=PROTOCOL, values=VALUES, slots=SLOTS, wire=WIRE AND_LIMITS)
+    @ina_program(protocol=PROTOCOL, values=VALUES, slots=SLOTS, wire=WIRE AND_LANE AND_LIMITS)
     table job {
         key = { hdr.switchml.job: exact; }
         actions = { set_job; NoAction; }
@@ -70,7 +70,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
             payload = CHECK_LENGTH + MORE_LENGTH;
         }
         if (hdr.values.isValid()) {
-            payload = payload + 4 * VALUES;
+            payload = payload + VALUES_BYTES;
         } else if (hdr.switchml.msg_type == SWITCHML_PENDING) {
             payload = payload + PENDING_LENGTH;
         }

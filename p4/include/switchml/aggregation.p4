@@ -32,18 +32,18 @@ control Exponents(inout headers_t hdr, in metadata_t meta) {
     }
 }
 
-/* One register per payload value, and one for each check word; sums wrap modulo 2^32, so their order never matters. */
+/* One register per payload value, and one for each check word; sums wrap modulo 2^LANE_BITS, so their order never matters. */
 control Values(inout headers_t hdr, in metadata_t meta) {
-    register<bit<32>>(ROWS) overflows;
+    register<bit<LANE_BITS>>(ROWS) overflows;
     register<bit<32>>(ROWS) check0;
     register<bit<32>>(ROWS) check1;
-#define VALUE_REGISTER(i) register<bit<32>>(ROWS) value##i;
+#define VALUE_REGISTER(i) register<bit<LANE_BITS>>(ROWS) value##i;
     FOR_EACH_VALUE(VALUE_REGISTER)
 
     action store() {
 #define STORE(i) value##i.write(meta.row, hdr.values.v##i);
         FOR_EACH_VALUE(STORE)
-        overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);
+        overflows.write(meta.row, (bit<LANE_BITS>)hdr.switchml.overflow << LANE_SIGN);
     }
 
     action store_words() {
@@ -52,11 +52,11 @@ control Values(inout headers_t hdr, in metadata_t meta) {
     }
 
     action add() {
-        bit<32> overflow;
+        bit<LANE_BITS> overflow;
         overflows.read(overflow, meta.row);
-        overflow = overflow | (bit<32>)hdr.switchml.overflow << 31;  // of a switch below
-#define ADD(i) { bit<32> old; value##i.read(old, meta.row); \
-                 bit<32> sum = old + hdr.values.v##i; \
+        overflow = overflow | (bit<LANE_BITS>)hdr.switchml.overflow << LANE_SIGN;  // of a switch below
+#define ADD(i) { bit<LANE_BITS> old; value##i.read(old, meta.row); \
+                 bit<LANE_BITS> sum = old + hdr.values.v##i; \
                  overflow = overflow | ((old ^ sum) & (hdr.values.v##i ^ sum)); \
                  value##i.write(meta.row, sum); }
         FOR_EACH_VALUE(ADD)
@@ -72,15 +72,15 @@ control Values(inout headers_t hdr, in metadata_t meta) {
     }
 
     action maximum() {
-#define MAXIMUM(i) { bit<32> old; value##i.read(old, meta.row); \
-                     value##i.write(meta.row, (int<32>)old > (int<32>)hdr.values.v##i ? old : hdr.values.v##i); }
+#define MAXIMUM(i) { bit<LANE_BITS> old; value##i.read(old, meta.row); \
+                     value##i.write(meta.row, (int<LANE_BITS>)old > (int<LANE_BITS>)hdr.values.v##i ? old : hdr.values.v##i); }
         FOR_EACH_VALUE(MAXIMUM)
     }
 
     action load() {
-        bit<32> overflow;
+        bit<LANE_BITS> overflow;
         overflows.read(overflow, meta.row);
-        hdr.switchml.overflow = overflow[31:31];  // two operands of one sign, a sum of the other
+        hdr.switchml.overflow = overflow[LANE_SIGN:LANE_SIGN];  // two operands of one sign, a sum of the other
 #define LOAD(i) value##i.read(hdr.values.v##i, meta.row);
         FOR_EACH_VALUE(LOAD)
     }

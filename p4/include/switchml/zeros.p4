@@ -13,8 +13,8 @@ control Zeros(inout headers_t hdr, out bit<8> values) {  // values: 0 if there w
         FOR_EACH_VALUE(PUT_ZERO)
         hdr.switchml.msg_type = TYPE_OF_VALUES;
         hdr.switchml.size = SIZE_CODE;
-        hdr.ipv4.total_len = hdr.ipv4.total_len + 4 * VALUES;
-        hdr.udp.length = hdr.udp.length + 4 * VALUES;
+        hdr.ipv4.total_len = hdr.ipv4.total_len + VALUES_BYTES;
+        hdr.udp.length = hdr.udp.length + VALUES_BYTES;
     }
 
     apply {
@@ -40,8 +40,8 @@ control NoValues(inout headers_t hdr, in metadata_t meta, in bit<8> values) {
             hdr.values.setInvalid();
             hdr.switchml.msg_type = TYPE_OF_ZEROS;
             hdr.switchml.size = SIZE_NONE;
-            hdr.ipv4.total_len = hdr.ipv4.total_len - 4 * VALUES;
-            hdr.udp.length = hdr.udp.length - 4 * VALUES;
+            hdr.ipv4.total_len = hdr.ipv4.total_len - VALUES_BYTES;
+            hdr.udp.length = hdr.udp.length - VALUES_BYTES;
         }
     }
 }

@@ -13,7 +13,7 @@
 
 #define PROTOCOL "thc"
 
-#define INDICES_LENGTH (2 * VALUES)  // bytes
+#define INDICES_LENGTH (VALUES_BYTES / 2)
 
 #define INDEX_FIELD(i) bit<16> v##i;
 header indices_t {

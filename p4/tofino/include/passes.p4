@@ -9,6 +9,10 @@
 
 #include "../../include/size.p4"
 
+#if LANE_BITS != 32
+#error "a Tofino adds values of 32 bits"
+#endif
+
 typedef bit<16> place_t;  // in a register
 
 #ifndef PIPE

@@ -11,8 +11,8 @@ control Zeros(inout packet_t hdr) {
         hdr.bridge.coded = 1;
         hdr.switchml.msg_type = SWITCHML_DATA;
         hdr.switchml.size = SIZE_CODE;
-        hdr.ipv4.total_len = hdr.ipv4.total_len + 4 * VALUES;
-        hdr.udp.length = hdr.udp.length + 4 * VALUES;
+        hdr.ipv4.total_len = hdr.ipv4.total_len + VALUES_BYTES;
+        hdr.udp.length = hdr.udp.length + VALUES_BYTES;
     }
     table treat {
         actions = { as_values; }
@@ -76,8 +76,8 @@ control NoValues(inout packet_t hdr) {
     action as_zeros() {
         hdr.switchml.msg_type = SWITCHML_ZEROS;
         hdr.switchml.size = SIZE_NONE;
-        hdr.ipv4.total_len = hdr.ipv4.total_len - 4 * VALUES;
-        hdr.udp.length = hdr.udp.length - 4 * VALUES;
+        hdr.ipv4.total_len = hdr.ipv4.total_len - VALUES_BYTES;
+        hdr.udp.length = hdr.udp.length - VALUES_BYTES;
     }
     table leave {
         actions = { as_zeros; }

@@ -104,7 +104,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         }
         actions = { right; other; wrong; }
 #define LENGTHS(payload) IPV4_LENGTH + payload, UDP_LENGTH + payload
-#define VALUES_LENGTH (4 * VALUES)
+#define VALUES_LENGTH VALUES_BYTES
 #define DATA_OR_MAXIMUM SWITCHML_DATA &&& 0xd
         const entries = {
             (0, true, _, _, _, _, _, _, _): wrong(Drop.CORRUPT);
