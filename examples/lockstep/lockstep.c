@@ -51,7 +51,7 @@ static size_t state_size(const struct ina_worker_config *c)
 
 static uint32_t frame_size(const struct ina_worker_config *config)
 {
-    return (uint32_t)sizeof(struct frame) + 4 * config->values;
+    return (uint32_t)sizeof(struct frame) + (uint32_t)ina_lane_bytes(config->lane, config->values);
 }
 
 static int init(void *state, const struct ina_worker_config *config, uint64_t now)
@@ -101,7 +101,7 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
     f->life = (uint8_t)c->life;
     f->reserved = 0;
     f->number = htonl((uint32_t)st->seq);
-    memset(f->values, 0, 4 * c->values);
+    memset(f->values, 0, ina_lane_bytes(c->lane, c->values));
     f->exponent = (int8_t)ina_tensors_encode(ts, tensors, handle, st->seq, f->values);
     pkts->tailroom -= frame_size(c) - pkts->len;
     pkts->len = pkts->wire_len = frame_size(c);
