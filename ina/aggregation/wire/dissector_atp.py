@@ -19,7 +19,7 @@ def generate(layout: Layout, kinds: Sequence[Kind], source: str) -> str:
     constants, head = layout.constants, layout["atp"]
     first, ports = constants["ATP_PORT"], 0x10000 - constants["ATP_MASK"]
     kind, job = head["msg_type"], head["job"]
-    size = head.size + layout["check"].size
+    size, value = head.size + layout["check"].size, layout["values"].fields[0].width // 8
     (pending,) = (each for each in kinds if each.payload_bytes)
     seen = f"buffer({size}, {pending.payload_bytes})"
     return "\n".join(
@@ -44,7 +44,7 @@ def generate(layout: Layout, kinds: Sequence[Kind], source: str) -> str:
             f"    if kind == {pending.number} then",
             f"        if buffer:len() >= {size + pending.payload_bytes} then t:add(f.seen, {seen}) end",
             "    else",
-            f"        for at = {size}, buffer:len() - 4, 4 do t:add(f.values_v, buffer(at, 4)) end",
+            f"        for at = {size}, buffer:len() - {value}, {value} do t:add(f.values_v, buffer(at, {value})) end",
             "    end",
             f"    pinfo.cols.info = string.format('%s job %d', kinds[kind] or 'type ' .. kind, "
             f"buffer(0, {size}):bitfield({job.offset}, {job.width}))",

@@ -16,6 +16,7 @@ with extra("dev"):
     from scapy.layers.inet import UDP
     from scapy.packet import Packet, Raw, bind_layers
 
+from ina.aggregation.lane import DEFAULT
 from ina.aggregation.wire import kinds, layout
 from ina.aggregation.wire.scapy_layers import MOST, Check, described
 
@@ -48,7 +49,7 @@ class ATPValues(Packet):
     """The integers, modulo 2^32, or the bits of float32."""
 
     name = "ATP values"
-    fields_desc = [FieldListField("v", [], Field("", 0, "!I"), length_from=lambda packet: 4 * MOST, max_count=MOST)]
+    fields_desc = [FieldListField("v", [], Field("", 0, "!I"), length_from=lambda packet: DEFAULT.bytes(MOST), max_count=MOST)]
 
 
 for _port in range(_WIRE.constants["ATP_PORT"], _WIRE.constants["ATP_PORT"] + 0x10000 - _WIRE.constants["ATP_MASK"]):
