@@ -1,8 +1,10 @@
 """Lanes: one table says how wide a value is, and everything that counts its bytes asks it."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -123,3 +125,47 @@ def test_kernels_serve_a_narrower_lane_without_a_word_changed(tmp_path):
         narrow.ina_check_add(1, pw[0], p["sums"], count)
         narrow.ina_check_encode(1, pw[1], p["other"], px, count, 3, shift)
         assert (sums == other).all() and (words[0] == words[1]).all()
+
+
+JOB = """
+import sys
+import numpy as np
+from ina.aggregation.lane import lane_of
+from ina.base import paths
+from ina.net.ports import Faults
+from ina.p4.compiler.build import compile_program
+from ina.topology import load
+from ina.worlds.virtual.fabric import Fabric
+
+defines = {"VALUES": "64", "SLOTS": "64", "LANE_BITS": "16"}
+program = compile_program(paths.p4_dir() / "switchml.p4", defines=defines, include_dirs=[paths.p4_dir()])
+fabric = Fabric(program, load("star", hosts=4), faults=Faults(loss=0.02, seed=3), seed=5)
+job = fabric.admit([host.name for host in fabric.topology.hosts], slots=8, values=64, check="sum", rto_min=1e-4, rto_max=1e-2)
+rng = np.random.default_rng(1)
+arrays = [rng.integers(-2**15, 2**15, 1000).astype(np.int16) for _ in range(4)]
+right = lane_of(np.int16).sums(arrays)
+fabric.submit_all(job, arrays)
+fabric.run()
+stats = fabric.worker_stats(job.machines[0])
+assert all(np.array_equal(array, right) for array in arrays) and stats["overflows"] == stats["results"] - 1, stats
+assert stats["tx_bytes"] == stats["tx_packets"] * (64 + 2 * 64) and stats["retransmissions"] > 0, stats
+print("right")
+"""
+
+
+@pytest.mark.build
+@pytest.mark.later
+def test_a_job_sums_int16_with_one_more_row(tmp_path):
+    """Sums that wrap, with their flags and check words, over links that lose packets."""
+    need("cc")
+    for folder in ("host", "ina", *manifest.DATA):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "_native*"),
+                        dirs_exist_ok=True)
+    for name in ("setup.py", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    add_narrow(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "INA_CACHE": str(tmp_path / "cache")}
+    for command in (["setup.py", "-q", "build_ext", "--inplace"], ["-c", JOB]):
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "right\n"

@@ -233,6 +233,7 @@ def statement(p4info: P4Info) -> tuple[str, Sizes] | None:
         if isinstance(wire, int) and wire < own:
             older = "the program is older: compile it from this ina's sources and load it anew"
         raise ValueError(f"@ina_program: the program speaks wire version {wire}, this ina {own}; {older}")
+    lane_of(p4info)
     return protocol, Sizes(values, slots)
 
 
