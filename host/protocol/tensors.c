@@ -319,7 +319,7 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
 {
     struct ina_op *op = &ts->op[handle];
     const struct ina_tensor *t = &tensors[handle];
-    const int block = p >= op->ahead;
+    const int block = p && p >= op->ahead; /* the first packet is never a block */
     if (result->floats) {
         if (!result->wire || op->dtype != INA_FLOAT32 || !block)
             return INA_OUTCOME_MALFORMED;
