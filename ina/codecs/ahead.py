@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ina.aggregation.lane import INT32
-from ina.codecs.codec import MAXIMUM, OWN, Call, Codec, Round, Rounds, Traffic, rounding
+from ina.codecs.codec import MAXIMUM, OWN, Call, Codec, Round, Rounds, Traffic, both_ways, rounding
 
 INFINITE = 0x7F800000  # float32's bits: those of floats that are not negative order as integers
 
@@ -58,5 +58,4 @@ class OmniReduceAhead(Codec):
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of a tensor without blocks of zeros."""
-        total = INT32.bytes(1 + elements)
-        return Traffic(total, total, exact=False)
+        return both_ways(1 + elements, exact=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ina.aggregation.lane import INT32
 from ina.base.native import lib
-from ina.codecs.codec import ADD, Call, Codec, Round, Rounds, Traffic, rounding
+from ina.codecs.codec import ADD, Call, Codec, Round, Rounds, Traffic, both_ways, rounding
 
 
 class Block(Codec):
@@ -27,5 +27,4 @@ class Block(Codec):
         return (INT32.error(float(exponent), n) + 2 * rounding(exact)) / (n if average else 1)
 
     def traffic(self, elements: int, workers: int) -> Traffic:
-        total = INT32.bytes(elements)
-        return Traffic(total, total)
+        return both_ways(elements)

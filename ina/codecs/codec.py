@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.base.native import lib
 
 
@@ -59,6 +60,11 @@ class Traffic:
     up: int
     down: int
     exact: bool = True
+
+
+def both_ways(words: int, exact: bool = True) -> Traffic:
+    """Returns the traffic of so many words up, and as many down."""
+    return Traffic(INT32.bytes(words), INT32.bytes(words), exact)
 
 
 Rounds = Generator[Round, np.ndarray, np.ndarray]

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ina.aggregation.lane import INT32
-from ina.codecs.codec import OWN, Call, Codec, Round, Rounds, Traffic
+from ina.codecs.codec import OWN, Call, Codec, Round, Rounds, Traffic, both_ways
 
 HEAD_ROOM = 7  # bits of a mantissa above float32's 24
 LEAST, LARGEST = -(2.0**31), 2.0**31 - 1  # mantissas
@@ -98,5 +97,4 @@ class Fpisa(Codec):
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns 4 bytes a value."""
-        total = INT32.bytes(elements)
-        return Traffic(total, total)
+        return both_ways(elements)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ina.aggregation.lane import INT32
 from ina.base.native import CData, ffi, lib
-from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, rounding
+from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, both_ways, rounding
 from ina.codecs.pointers import pointer
 
 FLOAT_BITS = 16  # of a lane of floats, at most: two in a word
@@ -168,8 +168,7 @@ class ScaledLanes(Codec):
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of maxima and words."""
         blocks = -(-elements // self.block)
-        total = INT32.bytes(blocks + -(-blocks // self.element(workers).lanes) * self.block)
-        return Traffic(total, total)
+        return both_ways(blocks + -(-blocks // self.element(workers).lanes) * self.block)
 
 
 class Lanes16(ScaledLanes):

@@ -18,7 +18,7 @@ import numpy as np
 
 from ina.aggregation.lane import INT32
 from ina.base.native import CData, ffi, lib
-from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, rounding
+from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, both_ways, rounding
 from ina.codecs.pointers import pointer
 
 SURVEY = lib.INA_LIMBS_SURVEY
@@ -71,8 +71,7 @@ class Limbs(Codec):
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns those for float32."""
         digits = self.most or -(-277 // INT32.shift(workers)) + 1
-        total = INT32.bytes(elements * digits + SURVEY * -(-elements // self.block))
-        return Traffic(total, total, exact=False)
+        return both_ways(elements * digits + SURVEY * -(-elements // self.block), exact=False)
 
 
 class Block256(Limbs):

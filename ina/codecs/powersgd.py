@@ -18,9 +18,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ina.aggregation.lane import INT32
 from ina.base.native import lib
-from ina.codecs.codec import ADD, Call, Codec, Round, Rounds, Traffic
+from ina.codecs.codec import ADD, Call, Codec, Round, Rounds, Traffic, both_ways
 from ina.codecs.pointers import pointer
 
 
@@ -87,8 +86,7 @@ class PowerSgd(Codec):
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of P and Q, as many down as up."""
         rows, columns, smaller = self._shape(elements)
-        total = INT32.bytes(self.rank * (rows + columns) if smaller else elements)
-        return Traffic(total, total)
+        return both_ways(self.rank * (rows + columns) if smaller else elements)
 
 
 def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:

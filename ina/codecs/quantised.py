@@ -26,9 +26,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ina.aggregation.lane import INT32
 from ina.base.native import CData, ffi, lib
-from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, rounding
+from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, both_ways, rounding
 from ina.codecs.lanes import Packing
 from ina.codecs.pointers import pointer
 
@@ -59,8 +58,7 @@ class Rounded(Codec):
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of scales and levels, as many down as up."""
         self._check_room(workers)
-        total = INT32.bytes(-(-elements // self.block) + self._words(elements, workers))
-        return Traffic(total, total)
+        return both_ways(-(-elements // self.block) + self._words(elements, workers))
 
     def bound(self, tensors: Sequence[np.ndarray], average: bool = False) -> np.ndarray:
         """Returns one level's distance for each worker, and what is cut."""
@@ -281,8 +279,7 @@ class IntSgd(Codec):
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of calls after the first."""
-        total = INT32.bytes(1 + Packing(workers, 2 * self._most(workers)).words(elements)) if elements else 0
-        return Traffic(total, total)
+        return both_ways(1 + Packing(workers, 2 * self._most(workers)).words(elements) if elements else 0)
 
 
 def _seed(call: Call) -> int:

@@ -21,9 +21,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ina.aggregation.lane import INT32
 from ina.base.native import ffi, lib
-from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic
+from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, both_ways
 from ina.codecs.lanes import Packing
 from ina.codecs.pointers import pointer
 
@@ -84,8 +83,7 @@ class Sign(Codec):
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of means and votes, as many down as up."""
-        total = INT32.bytes(-(-elements // self.block) + self._packing(workers).words(elements))
-        return Traffic(total, total)
+        return both_ways(-(-elements // self.block) + self._packing(workers).words(elements))
 
 
 class SignVote(Sign):

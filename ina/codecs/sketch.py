@@ -23,7 +23,7 @@ import numpy as np
 
 from ina.aggregation.lane import INT32
 from ina.base.native import ffi, lib
-from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, rounding
+from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, both_ways, rounding
 from ina.codecs.lanes import Packing
 from ina.codecs.limbs import Block64
 from ina.codecs.pointers import pointer
@@ -101,8 +101,7 @@ class Sketch(Codec):
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns those of a tensor without zeros, all of which go densely."""
         buckets = lib.INA_SKETCH_RANGES * max(1, math.ceil(elements / lib.INA_SKETCH_RANGES / self.load))
-        total = INT32.bytes(1 + Packing(workers, 1).words(elements) + buckets + elements)
-        return Traffic(total, total, exact=False)
+        return both_ways(1 + Packing(workers, 1).words(elements) + buckets + elements, exact=False)
 
 
 def exponent_of(values: np.ndarray) -> int:

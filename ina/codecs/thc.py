@@ -23,7 +23,7 @@ import numpy as np
 from ina.aggregation.lane import INT32
 from ina.base.native import CData, ffi, lib
 from ina.codecs import thc_tables
-from ina.codecs.codec import ADD, MAXIMUM, OWN, Call, Codec, Round, Rounds, Traffic
+from ina.codecs.codec import ADD, MAXIMUM, OWN, Call, Codec, Round, Rounds, Traffic, both_ways
 from ina.codecs.lanes import Packing
 from ina.codecs.pointers import pointer
 
@@ -130,8 +130,7 @@ class Thc(Codec):
         """Returns the bytes over a switch without a look-up."""
         self._check_room(workers)
         cuts = parts(elements)
-        total = INT32.bytes(len(cuts) + Packing(workers, self.table[-1]).words(sum(size for _, _, size in cuts)))
-        return Traffic(total, total)
+        return both_ways(len(cuts) + Packing(workers, self.table[-1]).words(sum(size for _, _, size in cuts)))
 
 
 class ThcLookup(Thc):

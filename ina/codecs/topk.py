@@ -21,9 +21,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ina.aggregation.lane import INT32
 from ina.base.native import lib
-from ina.codecs.codec import ADD, Call, Codec, Round, Rounds, Traffic
+from ina.codecs.codec import ADD, Call, Codec, Round, Rounds, Traffic, both_ways
 from ina.codecs.pointers import pointer
 
 CHUNK = 1 << 16  # values among which 16 bits name a place
@@ -117,8 +116,7 @@ class TopK(Codec):
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of a call after the warm-up."""
         count = min(elements, max(1, math.ceil(self.share * elements)))
-        total = INT32.bytes(self._words(elements, count) + count)
-        return Traffic(total, total)
+        return both_ways(self._words(elements, count) + count)
 
 
 class Dgc(TopK):

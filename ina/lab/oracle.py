@@ -8,7 +8,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.entries import program_named
-from ina.aggregation.lane import DEFAULT, INTEGERS, lane_of
+from ina.aggregation.lane import DEFAULT, INTEGERS, lane_for
 from ina.aggregation.protocols import MAX, OWN, SUM
 
 
@@ -38,7 +38,7 @@ def expected(arrays: Sequence[np.ndarray], workers: int, protocol: str, reductio
         reduced = program_named(protocol).reduced(rows)
         assert reduced is not None  # `choose_reduction` refuses a reduction without expected results
         right: np.ndarray = reduced
-    elif lane := lane_of(arrays[0].dtype):
+    elif lane := lane_for(arrays[0].dtype):
         right = lane.sums(arrays) * lane.dtype.type(times)
     else:
         right = np.asarray(times * np.sum(arrays, axis=0, dtype=np.float64))

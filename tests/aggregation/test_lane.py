@@ -12,7 +12,7 @@ from capabilities import need
 from cffi import FFI
 from folders import files
 
-from ina.aggregation.lane import DEFAULT, INT32, LANES, VALUES, lane_of
+from ina.aggregation.lane import DEFAULT, INT32, LANES, VALUES, lane_for
 from ina.aggregation.wire import layout
 from ina.base import manifest, paths
 
@@ -66,7 +66,7 @@ def test_the_sum_of_all_workers_floats_stays_within_half_the_range():
 def test_sums_of_integers_wrap():
     rows = np.array([[INT32.limit - 1, 1], [1, 2]], INT32.dtype)
     assert INT32.sums(rows).tolist() == [-INT32.limit, 3]
-    assert lane_of(np.int32) is INT32 and lane_of(np.float32) is None and INT32.name == "int32"
+    assert lane_for(np.int32) is INT32 and lane_for(np.float32) is None and INT32.name == "int32"
 
 
 @pytest.mark.fast
@@ -130,7 +130,7 @@ def test_kernels_serve_a_narrower_lane_without_a_word_changed(tmp_path):
 JOB = """
 import sys
 import numpy as np
-from ina.aggregation.lane import lane_of
+from ina.aggregation.lane import lane_for
 from ina.base import paths
 from ina.net.ports import Faults
 from ina.p4.compiler.build import compile_program
@@ -143,7 +143,7 @@ fabric = Fabric(program, load("star", hosts=4), faults=Faults(loss=0.02, seed=3)
 job = fabric.admit([host.name for host in fabric.topology.hosts], slots=8, values=64, check="sum", rto_min=1e-4, rto_max=1e-2)
 rng = np.random.default_rng(1)
 arrays = [rng.integers(-2**15, 2**15, 1000).astype(np.int16) for _ in range(4)]
-right = lane_of(np.int16).sums(arrays)
+right = lane_for(np.int16).sums(arrays)
 fabric.submit_all(job, arrays)
 fabric.run()
 stats = fabric.worker_stats(job.machines[0])

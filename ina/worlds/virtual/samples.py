@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ina.aggregation.lane import DEFAULT, lane_of
+from ina.aggregation.lane import DEFAULT, lane_for
 
 # Shares of an integer's range from zero on: what the small values of all workers add up to, at most; two of the large ones
 # overflow, with whatever small ones between them.
@@ -32,7 +32,7 @@ class Sample:
         if self.maximum:
             return np.max(rows, axis=0), False
         result = np.asarray(np.sum(rows, axis=0, dtype=self.rows.dtype))
-        wraps = lane_of(result.dtype) is not None
+        wraps = lane_for(result.dtype) is not None
         return result, wraps and not np.array_equal(result, np.sum(rows, axis=0, dtype=np.int64))
 
 
@@ -41,7 +41,7 @@ def exact(seed: int, turn: int, workers: int, elements: int, dtype: type, values
     of a packet. ``maximum``: the maximum of each element, instead of the sum."""
     rng = np.random.default_rng((seed, turn))
     rows: np.ndarray
-    lane = lane_of(dtype) or DEFAULT
+    lane = lane_for(dtype) or DEFAULT
     if maximum:
         rows = rng.integers(-lane.limit, lane.limit, (workers, elements)).astype(lane.dtype)
         return Sample(rows, maximum)
@@ -78,7 +78,7 @@ def drawn(key: tuple[int, ...], workers: int, elements: int, dtype: type, values
     so do exponents and which sums overflow; a block of some float32 tensors has a NaN, an infinity, or a value beyond 2^126."""
     rng = np.random.default_rng(key)
     shape = workers, elements // values
-    if lane := lane_of(dtype):
+    if lane := lane_for(dtype):
         bounds = np.repeat(2 ** rng.integers(4, lane.bits, shape), values, axis=1)
         return tuple(rng.integers(-bounds, bounds).clip(-lane.limit, lane.limit - 1).astype(lane.dtype))
     spans = np.repeat(2.0 ** rng.integers(-20, 20, shape), values, axis=1)
@@ -93,7 +93,7 @@ def wrong(out: np.ndarray, overflow: bool, rows: Sequence[np.ndarray], values: i
           floats: bool = False, exponent: int | None = None, flags: bool = True) -> str:
     """Returns what is wrong with a result; empty: nothing. ``floats``: blocks that integers cannot carry go as float32, and do
     not become NaN. ``exponent``: of fixed point, instead of agreed ones. ``flags``: the protocol tells overflows."""
-    if lane := lane_of(out.dtype):
+    if lane := lane_for(out.dtype):
         if flags and (flag := _wrong_flag(overflow, rows, maximum, lane.limit)):
             return f"a wrong overflow flag: {flag}"
         right = np.max(rows, axis=0) if maximum else lane.sums(rows)
