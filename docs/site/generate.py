@@ -17,6 +17,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -200,7 +201,8 @@ def packet_kinds() -> str:
             "receivers", "completed by", "its result", "a retransmission gets"]
 
     def row(kind: kinds.Kind) -> list[str]:
-        values = f"{kind.values}, {kind.quarters}/4 of the lane's width each" if kind.has_values else kind.values
+        width = {4: "as wide as the lane"}.get(kind.quarters, f"{Fraction(kind.quarters, 4)} of the lane's width")
+        values = f"{kind.values}, {width}" if kind.has_values else kind.values
         words = ["" if word == "none" else word
                  for word in (kind.reduction, values, kind.words, kind.contributors, kind.receivers, kind.completes)]
         headers = [kind.extra] if kind.has_values else [kind.extra, kind.payload]
