@@ -79,19 +79,19 @@ PLANTS: dict[str, tuple[Plant, Walk]] = {
         Plant(_AGGREGATION, "if (meta.repeated == 0) {\n            if",
               "if (meta.repeated == 0 && meta.worker != 0) {\n            if", SUM), ABOVE),
     "an overflow at a switch below is lost": (
-        Plant(_AGGREGATION, "overflow = overflow | (bit<32>)hdr.switchml.overflow << 31;", "", FLAG), RACK),
+        Plant(_AGGREGATION, "overflow = overflow | (bit<LANE_BITS>)hdr.switchml.overflow << LANE_SIGN;", "", FLAG), RACK),
     "an overflow is lost on the answer": (
-        Plant(_AGGREGATION, "hdr.switchml.overflow = overflow[31:31];", "hdr.switchml.overflow = 0;", FLAG), SUMS),
+        Plant(_AGGREGATION, "hdr.switchml.overflow = overflow[LANE_SIGN:LANE_SIGN];", "hdr.switchml.overflow = 0;", FLAG), SUMS),
     "an overflow of an earlier phase is told": (
-        Plant(_AGGREGATION, "overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);", "", FLAG), SUMS),
+        Plant(_AGGREGATION, "overflows.write(meta.row, (bit<LANE_BITS>)hdr.switchml.overflow << LANE_SIGN);", "", FLAG), SUMS),
     "an overflow above is not told below": (
-        Plant(_AGGREGATION, "overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);", "overflows.write(meta.row, 0);",
-              FLAG), TREE),
+        Plant(_AGGREGATION, "overflows.write(meta.row, (bit<LANE_BITS>)hdr.switchml.overflow << LANE_SIGN);",
+              "overflows.write(meta.row, 0);", FLAG), TREE),
     "only the last value's overflow is told": (
         Plant(_AGGREGATION, "overflow = overflow | ((old ^ sum)", "overflow = ((old ^ sum)", FLAG), SUMS),
     "maxima are added": (Plant(_AGGREGATION, "hdr.switchml.msg_type == SWITCHML_MAXIMUM", "false", SUM), MAXIMA),
     "maxima are compared without their signs": (
-        Plant(_AGGREGATION, "(int<32>)old > (int<32>)hdr.values", "old > hdr.values", SUM), MAXIMA),
+        Plant(_AGGREGATION, "(int<LANE_BITS>)old > (int<LANE_BITS>)hdr.values", "old > hdr.values", SUM), MAXIMA),
     "a maximum may be that of an earlier phase": (
         Plant(_AGGREGATION, "if (meta.first == 1) {\n                store();\n",
               "if (meta.first == 1 && hdr.switchml.msg_type != SWITCHML_MAXIMUM) {\n                store();\n", SUM), MAXIMA),

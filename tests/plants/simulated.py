@@ -46,9 +46,10 @@ PLANTS = {
     "the largest exponent is that of an earlier phase": p4(
         "switchml/aggregation", _LARGEST, "hdr.exponents.e0 > (int<8>)largest0", WRONG),
     "overflows are not told": p4(
-        "switchml/aggregation", "hdr.switchml.overflow = overflow[31:31];", "hdr.switchml.overflow = 0;", "overflow"),
+        "switchml/aggregation", "hdr.switchml.overflow = overflow[LANE_SIGN:LANE_SIGN];", "hdr.switchml.overflow = 0;",
+        "overflow"),
     "overflows of an earlier phase are told": p4(
-        "switchml/aggregation", "overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);", "", "overflow"),
+        "switchml/aggregation", "overflows.write(meta.row, (bit<LANE_BITS>)hdr.switchml.overflow << LANE_SIGN);", "", "overflow"),
     "maxima are added": p4("switchml/aggregation", "hdr.switchml.msg_type == SWITCHML_MAXIMUM", "false",
                           f"{WRONG}|wrong overflow flag"),
     "workers do not compare lives": c("frame", _LIFE, "\n    if (h->job != config->job)", ".", (".e1 = -1,", ".e1 = 0,")),
@@ -107,9 +108,10 @@ ATP = {
         "atp/aggregation", "if (meta.add == 1 && hdr.atp.exponent > (int<8>)largest)", "if (false)", WRONG),
     "the largest exponent is that of an earlier number": p4(
         "atp/aggregation", "largest = (bit<8>)hdr.atp.exponent;\n                seen = flag;", "seen = flag;", WRONG),
-    "overflows are not told": p4("atp/aggregation", "hdr.atp.overflow = overflow[31:31];", "hdr.atp.overflow = 0;", "overflow"),
+    "overflows are not told": p4(
+        "atp/aggregation", "hdr.atp.overflow = overflow[LANE_SIGN:LANE_SIGN];", "hdr.atp.overflow = 0;", "overflow"),
     "overflows of an earlier number are told": p4(
-        "atp/aggregation", "overflows.write(meta.row, (bit<32>)hdr.atp.overflow << 31);", "", "overflow"),
+        "atp/aggregation", "overflows.write(meta.row, (bit<LANE_BITS>)hdr.atp.overflow << LANE_SIGN);", "", "overflow"),
     "maxima are added": p4("atp/aggregation", "meta.add == 1 && hdr.atp.msg_type == Type.MAXIMA", "false",
                            f"{WRONG}|overflow"),
     # the worker
