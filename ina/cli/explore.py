@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ina.aggregation import protocols
 from ina.base.bounds import whole
 from ina.base.error_text import line
 from ina.base.plurals import counted
@@ -29,7 +30,7 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     explore.add_argument("--topology", default="star hosts=2", metavar="'NAME KEY=VALUE ...'",
                          help="with a worker at each host, along the aggregation tree (default: star hosts=2)")
     explore.add_argument("--protocol", metavar="NAME",
-                         help="switchml, thc, omnireduce, fpisa, receivers, or the path of your own program (default: switchml)")
+                         help="one without a parameter server, or the path of your own program (default: switchml)")
     explore.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: that of the protocol)")
     explore.add_argument("--slots", type=whole(1, 8192), default=1, help="of the job, a power of two (default: 1)")
     explore.add_argument("--elements", type=whole(1, 10**6, "states multiply with each packet"), default=64,
@@ -65,8 +66,7 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
         "without an end, and prints its seed.",
     )
     simulate.add_argument("--protocol", metavar="NAME",
-                          help="switchml, atp, ps, thc, omnireduce, fpisa, receivers, or the path of your own program "
-                          "(default: switchml)")
+                          help=f"{', '.join(protocols.names())}, or the path of your own program (default: {protocols.DEFAULT})")
     simulate.add_argument("--events", type=whole(1, 10**12), default=1_000_000, metavar="N",
                           help="of all seeds together (default: 1000000)")
     simulate.add_argument("--seed", type=whole(0, 2**63), default=1, metavar="N", help="the first one (default: 1)")

@@ -31,8 +31,8 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     for key, (kind, owners) in sorted(parameters().items()):
         group.add_argument(f"--{key}", type=parser(key, kind), metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
     up.add_argument("--protocol", default=protocols.DEFAULT,
-                    help="what switches and workers speak: switchml (the default), atp, ps, thc, omnireduce, fpisa, "
-                    "receivers, or the path of your own program")
+                    help=f"what switches and workers speak: {', '.join(protocols.names())}, or the path of your own program "
+                    f"(default: {protocols.DEFAULT})")
     up.add_argument("--values", type=whole(1, 2048), default=256, help="integers per packet of the switch program (default: 256)")
     up.add_argument("--switch", default="embedded", help="embedded: all switches in one process (the default); process: each "
                     "in one; bmv2: BMv2's simple_switch_grpc")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ina.aggregation import completion
+from ina.aggregation import completion, protocols
 from ina.aggregation.lane import DEFAULT, LANES, VALUES, Lane
 from ina.aggregation.worker import SWITCH
 from ina.base.native import lib
@@ -25,8 +25,6 @@ from ina.p4.runtime.p4info import P4Info
 
 BITMAP = 32  # bits of the programs' bitmaps
 ANNOTATION = '@ina_program[protocol="NAME", values=VALUES, slots=SLOTS, wire=VERSION]'  # of a program's main, or a table
-# Their frames have a check header; others leave out `wire`.
-CHECKED = ("switchml", "atp", "ps", "thc", "omnireduce", "fpisa", "receivers")
 
 
 @dataclass(frozen=True)
@@ -227,7 +225,8 @@ def statement(p4info: P4Info) -> tuple[str, Sizes] | None:
         raise ValueError(f"@ina_program: values={values}, not one of {VALUES}; expected {ANNOTATION}")
     if not 1 <= slots < 1 << 31:
         raise ValueError(f"@ina_program: slots={slots}, not 1 to {(1 << 31) - 1}; expected {ANNOTATION}")
-    wire, own = pairs.get("wire", 1 if protocol in CHECKED else lib.INA_WIRE_VERSION), lib.INA_WIRE_VERSION
+    own = lib.INA_WIRE_VERSION
+    wire = pairs.get("wire", 1 if protocol in protocols.names() else own)  # frames of users' own may have no check header
     if wire != own:
         older = "this ina is older: upgrade it, or load its own program"
         if isinstance(wire, int) and wire < own:
