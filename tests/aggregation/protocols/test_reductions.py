@@ -23,7 +23,7 @@ from ina.lab.virtual.virtual_network import WrongSum
 pytestmark = pytest.mark.build
 LOCKSTEP = ROOT / "examples" / "lockstep"
 ADD = "old + hdr.values.v##i"
-LARGEST = "(int<32>)old > (int<32>)hdr.values.v##i ? old : hdr.values.v##i"
+LARGEST = "(int<LANE_BITS>)old > (int<LANE_BITS>)hdr.values.v##i ? old : hdr.values.v##i"
 REDUCED = "\n    def reduced(self, tensors):\n        return tensors.min(axis=0)\n\n\nPROGRAM = Lockstep()"
 
 

@@ -81,7 +81,7 @@ PLANTS = (
     Plant(
         "maxima are unsigned",
         "include/switchml/aggregation.p4",
-        "(int<32>)old > (int<32>)hdr.values.v##i ? old",
+        "(int<LANE_BITS>)old > (int<LANE_BITS>)hdr.values.v##i ? old",
         "old > hdr.values.v##i ? old",
     ),
     Plant(
