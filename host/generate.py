@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from ina.aggregation.wire.host_headers import FILES  # noqa: E402
+from ina.aggregation.wire.layout import LayoutError  # noqa: E402
+from ina.p4.compiler.errors import CompileError  # noqa: E402
 
 
 def main() -> int:
@@ -29,4 +31,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (LayoutError, CompileError) as error:
+        sys.exit(str(error))

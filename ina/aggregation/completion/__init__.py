@@ -59,10 +59,17 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
+def stated(rule: str) -> dict[str, str]:
+    """Returns what messages and files say of a job's rule: nothing of the default, which is all that older versions know."""
+    return {} if rule == DEFAULT else {"rule": rule}
+
+
 @functools.cache
 def named(text: str) -> Rule:
     """Returns a rule, of ``name`` or ``name:value``. Raises ValueError: there is none of this name, or it refuses the value."""
-    name, _, value = text.partition(":")
+    name, colon, value = text.partition(":")
+    if colon and not value:
+        raise ValueError(f"rule: {text!r}: expected a value behind the colon, or none")
     if name not in names():
         raise ValueError(f"rule: {text!r}, expected one of {', '.join(names())}")
     rule: type[Rule] = import_module(f"{__name__}.{name}").RULE

@@ -485,8 +485,8 @@ class Operations:
         return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
                 "incarnation": admitted.incarnation, "life": admitted.life, "slots": admitted.slots, "values": config["values"],
                 "protocol": config["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
-                "check": admitted.check, "rule": admitted.rule, "key": admitted.key.hex(), "outlives": self.host.outlives,
-                "moves": request.moves and self.recovery.can_move(admitted)}
+                "check": admitted.check, **completion.stated(admitted.rule), "key": admitted.key.hex(),
+                "outlives": self.host.outlives, "moves": request.moves and self.recovery.can_move(admitted)}
 
     def _open_port(self, session: Session, request: messages.Attach, job: Job, host: str) -> Plug:
         """Opens a worker's port, at the job's own switch if its workers run that. Raises AdmissionError, ValueError, OSError."""

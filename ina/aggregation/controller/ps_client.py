@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import astuple
 from typing import Any
 
+from ina.aggregation import completion
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed
 from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.job_records import Job
@@ -95,7 +96,7 @@ class PsClient:
         if self.needed:
             self._call("add", number=job.number, life=job.life, workers=job.workers, slots=job.slots,
                        values=self._values, multicast=self._controller.program.multicasts,
-                       rule=job.rule, key=job.key.hex())
+                       key=job.key.hex(), **completion.stated(job.rule))
 
     def remove(self, number: int) -> None:
         """Removes a job that is over."""

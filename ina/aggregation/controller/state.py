@@ -80,7 +80,9 @@ def described(error: Exception) -> str:
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
-    return {**asdict(replace(job, branches={})), "branches": [asdict(branch) for branch in job.branches.values()]}
+    data = {**asdict(replace(job, branches={})), "branches": [asdict(branch) for branch in job.branches.values()]}
+    del data["rule"]
+    return {**data, **completion.stated(job.rule)}
 
 
 def job_from_json(data: dict[str, Any]) -> Job:
@@ -109,6 +111,7 @@ def _check(job: Job) -> None:
         expect(name, getattr(job, name), is_number(getattr(job, name), 1 << 32))
     expect("strict", job.strict, isinstance(job.strict, bool))
     expect("check", job.check, job.check in protocols.CHECKS)
+    expect("rule", job.rule, isinstance(job.rule, str))
     completion.named(job.rule)  # ValueError: there is none
     expect("secret", "...", isinstance(job.secret, str) and len(bytes.fromhex(job.secret)) == (32 if job.check == "keyed" else 0))
     expect("addresses", job.addresses, len(job.addresses) in (0, job.workers))

@@ -163,6 +163,8 @@ def _members(units: Sequence[Unit]) -> list[Unit]:
 
 
 def _declared(unit: Unit) -> str:
+    if unit.size not in _TYPES:
+        raise layout.LayoutError(f"field {unit.name}: {unit.size} bytes: expected 1, 2, 4 or 8")
     type_ = _TYPES[unit.size]
     alone = len(unit.fields) == 1
     type_ = type_.removeprefix("u") if alone and unit.fields[0].signed else type_

@@ -104,7 +104,8 @@ def atp() -> tuple[Kind, ...]:
 def read(path: Path, prefix: str) -> tuple[Kind, ...]:
     """Returns the rows of a P4 file by number: its constants with the annotation ``@kind``; names lose the ``prefix``.
 
-    LayoutError names the constant: a column, word, program, header or kind that there is not, or a number that two kinds have.
+    LayoutError names the constant: a column, word, program, header or kind that there is not, values without a header, or a
+    number that is not 1..15 or that two kinds have.
     """
     program = frontend.load(path, defines={"VALUES": str(VALUES[0])})
     rows = [_row(path, declaration, annotation, prefix) for declaration in program.declarations
@@ -114,7 +115,7 @@ def read(path: Path, prefix: str) -> tuple[Kind, ...]:
         raise LayoutError(f"{path}: two kinds have one number: {', '.join(f'{row.name} {row.number}' for row in rows)}")
     names = [row.name for row in rows]
     for row in rows:
-        if unknown := {row.result, row.again} - {*names, ""}:
+        if unknown := {row.result, row.again or row.name} - {*names}:
             wrong = f"{prefix}{row.name.upper()}: there is no kind {min(unknown)!r}"
             raise LayoutError(f"{path}: {wrong}; there are: {', '.join(names)}")
     return tuple(row for _, row in sorted(by_number.items()))
@@ -130,12 +131,17 @@ def _row(path: Path, constant: ast.ConstDecl, annotation: ast.Annotation, prefix
             wanted = f"one of {expected}" if expected else "a name"
             raise LayoutError(f"{path}: {constant.name}: {key} = {word!r}: expected {wanted}")
     name = constant.name.removeprefix(prefix).lower()
-    program = columns.pop("program", "")
+    number, program = constant.value.const, columns.pop("program", "")
+    if not 0 < number < 16:  # 4 bits, of which 0 is no kind
+        raise LayoutError(f"{path}: {constant.name} = {number}: expected 1..15")
     extra, payload, lane = (_header(constant.name, program, key) for key in
                             (columns.pop("extra", ""), columns.pop("payload", ""), "values"))
-    quarters = 4 * payload.size // lane.size if payload and lane and columns.get("values") in SENT else 0
+    sent = columns.get("values", "never")
+    if (sent in SENT and not payload) or (sent == "zeros" and payload):
+        raise LayoutError(f"{path}: {constant.name}: values = {sent!r}: expected {'a' if sent in SENT else 'no'} payload")
+    quarters = 4 * payload.size // lane.size if payload and lane and sent in SENT else 0
     checked, result = bool(columns.pop("checked", 0)), columns.pop("result", name)
-    return Kind(constant.value.const, name, program, result, extra, payload, quarters, checked, **columns)
+    return Kind(number, name, program, result, extra, payload, quarters, checked, **columns)
 
 
 def _header(constant: str, program: str, name: str) -> Header | None:

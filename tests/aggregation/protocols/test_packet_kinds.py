@@ -48,6 +48,12 @@ def test_every_row_is_of_a_protocol_that_declares_its_reduction():
         (ROW.format(', payload="sums"', "A", 1), "X_A: there is no header sums_t"),
         (ROW.format(', again="b"', "A", 1), "X_A: there is no kind 'b'; there are: a"),
         (ROW.format("", "A", 1) + ROW.format("", "B", 1), "two kinds have one number: a 1, b 1"),
+        (ROW.format("", "A", 0), "X_A = 0: expected 1..15"),
+        (ROW.format("", "A", 16), "X_A = 0: expected 1..15"),  # it wraps
+        (ROW.format("", "A", 200).replace("bit<4>", "bit<8>"), "X_A = 200: expected 1..15"),
+        (ROW.format(', values="always"', "A", 1), "X_A: values = 'always': expected a payload"),
+        (ROW.format(', values="zeros", payload="values"', "A", 1), "X_A: values = 'zeros': expected no payload"),
+        (ROW.format(', result=""', "A", 1), "X_A: there is no kind ''; there are: a"),
         ("@kind[reduction=\"sum\"] const bit<4> X_A = 1;", "X_A: program = '': there is no"),
     ],
 )
