@@ -20,12 +20,13 @@ from ina.p4.compiler.errors import CompileError  # noqa: E402
 
 
 def main() -> int:
-    stale = [path for path, make in FILES.items() if not (ROOT / path).is_file() or (ROOT / path).read_text() != make()]
+    made = {path: make() for path, make in FILES.items()}
+    stale = [path for path, text in made.items() if not (ROOT / path).is_file() or (ROOT / path).read_text() != text]
     for path in stale:
         if "--check" in sys.argv:
             print(f"{path} differs from the P4 sources: run make generated")
         else:
-            (ROOT / path).write_text(FILES[path]())
+            (ROOT / path).write_text(made[path])
             print(f"{path}: written")
     return int("--check" in sys.argv and bool(stale))
 

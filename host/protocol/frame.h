@@ -42,7 +42,7 @@ static inline uint32_t ina_frame_values(const struct ina_frame_template *frame, 
     return frame->bytes / 4 * kind->quarters;
 }
 
-/* Of a packet of a kind to the switch. */
+/* Bytes of a packet of this kind to the switch. */
 static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, uint32_t kind, int with_values)
 {
     return INA_WIRE_PAYLOAD + ina_kinds[kind].extra + (with_values ? ina_frame_values(frame, &ina_kinds[kind]) : 0);

@@ -29,7 +29,7 @@ static const struct ina_lane ina_lanes[INA_LANES] = {
     [INA_LANE_INT32] = {.bits = 32, .is_signed = 1, .dtype = INA_INT32},
 };
 
-/* Of a lane that is there (ina_slots_valid, ina_ps_init); known to the compiler while there is one. */
+/* Bits of a value. The lane is there (ina_slots_valid, ina_ps_init); the compiler knows them while there is one. */
 static inline uint32_t ina_lane_bits(uint32_t lane)
 {
     if (lane >= INA_LANES)
@@ -44,7 +44,7 @@ static inline uint32_t ina_lane_bits(uint32_t lane)
     default: __builtin_unreachable();                                          \
     }
 
-/* Of so many values on the wire; and of as many integers of the lane's dtype in memory. */
+/* Bytes of so many values on the wire, and of as many integers of the lane's dtype in memory. */
 static inline size_t ina_lane_bytes(uint32_t lane, size_t values)
 {
     return ina_lane_bits(lane) / 8 * values;

@@ -82,7 +82,7 @@ static inline int looks_ahead(const struct state *st)
     return st->kinds[INA_CONTENTS_OWN] == INA_WIRE_ZEROS;
 }
 
-/* What packets carry, by the kinds of SwitchML and those that its program adds. */
+/* Sets the kinds in which contents travel, and come back: SwitchML's, and those that the program adds. */
 static void choose_kinds(struct state *st, uint32_t program)
 {
     for (uint32_t kind = 0; kind < INA_WIRE_KINDS; kind++) {

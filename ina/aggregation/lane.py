@@ -79,6 +79,8 @@ def _lanes() -> tuple[Lane, ...]:
 LANES = _lanes()
 INT32 = LANES[lib.INA_LANE_INT32]
 DEFAULT = INT32  # of jobs and programs that do not name one
+
+
 def lane_for(dtype: np.dtype | type) -> Lane | None:
     """Returns the lane in which integers of a dtype travel as they are; None: there is none."""
     return next((lane for lane in LANES if lane.dtype == dtype), None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ina.aggregation.wire.layout import HEAD, Header, Layout
 
-_TYPES = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
+TYPES = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 _SIGNED = {1: "int8_t", 2: "int16_t", 4: "int32_t", 8: "int64_t"}
 
 
@@ -40,7 +40,7 @@ def _struct(header: Header, prefix: str) -> list[str]:
     for unit in header.units:
         field, alone = unit.fields[0], len(unit.fields) == 1
         size = field.width // 8 if alone else unit.size
-        types = _SIGNED if alone and field.signed else _TYPES
+        types = _SIGNED if alone and field.signed else TYPES
         count = f"[{field.count}]" if field.count > 1 else ""
         if size in types:
             lines.append(f"    {types[size]} {unit.name}{count};")

@@ -9,11 +9,11 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 from ina.aggregation.wire import kinds, layout
+from ina.aggregation.wire.c_header import TYPES
 from ina.aggregation.wire.kinds import COLUMNS, Kind
 from ina.aggregation.wire.layout import Field, Layout, Unit
 
 NOTE = "Written by `make generated` from"
-_TYPES = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 _REDUCTIONS = {"sum": "INA_SUM", "max": "INA_MAX", "own": "INA_OWN"}
 _ENUMS = ("contributors", "receivers", "values", "words")  # columns of words that C knows
 _MEMBERS = {  # names of members that are more than one field, by those of their units
@@ -22,7 +22,6 @@ _MEMBERS = {  # names of members that are more than one field, by those of their
     ("msg_type_resend_collision_ecn_overflow",): "type_flags",
     ("life", "job", "sequence"): "identity",
 }
-
 
 
 def frame(
@@ -163,9 +162,9 @@ def _members(units: Sequence[Unit]) -> list[Unit]:
 
 
 def _declared(unit: Unit) -> str:
-    if unit.size not in _TYPES:
+    if unit.size not in TYPES:
         raise layout.LayoutError(f"field {unit.name}: {unit.size} bytes: expected 1, 2, 4 or 8")
-    type_ = _TYPES[unit.size]
+    type_ = TYPES[unit.size]
     alone = len(unit.fields) == 1
     type_ = type_.removeprefix("u") if alone and unit.fields[0].signed else type_
     fields = " | ".join(f"{field.name} {field.width}" for field in unit.fields)
