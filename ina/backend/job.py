@@ -13,11 +13,10 @@ import time
 import warnings
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
-from ina.aggregation import protocols
+from ina.aggregation import lane, protocols
 from ina.aggregation.controller.client import Attachment, Client, ControlError
 from ina.aggregation.controller.keeper import Keeper
 from ina.aggregation.controller.worker_ports import open_worker_port
@@ -43,7 +42,7 @@ FEW = 1e-4  # of the values: those flushed to zero that need no warning
 LOOK = 256  # sums between looks at the counters
 LONGEST = 9e5  # seconds: longer time-outs are cut to this
 
-DTYPES = {torch.float32: np.dtype(np.float32), torch.int32: np.dtype(np.int32)}
+DTYPES = {getattr(torch, dtype.name): dtype for dtype in lane.DTYPES}  # NumPy's
 
 
 class Job:
@@ -57,10 +56,9 @@ class Job:
         self.settings = settings
         self.refusal: str | None = None  # "" when admitted, else the reason; None: no request yet
         self.failure = ""  # the reason why the job is over
-        self.protocol = ""  # once admitted
+        self.config: WorkerConfig  # once admitted
         self.reductions: frozenset[int] = frozenset()  # once admitted: those that its protocol declares
         self.routes = False  # once admitted: sums may be from and to some ranks only
-        self.values = 0  # once admitted: words of a packet
         self._switch, self._switch_pid = switch, switch_pid
         self._runs = runs
         self._seat: SharedPort | None = None  # where this rank runs the switch
@@ -163,17 +161,9 @@ class Job:
                             f"{self.settings.protocol}: its program, {self.settings.program}, is another protocol's")
             raise RuntimeError(self.failure)
         self._incarnation = attachment.incarnation
-        config = WorkerConfig(
-            worker=attachment.worker, workers=attachment.workers, job=attachment.number,
-            life=attachment.life, protocol=attachment.protocol, slots=attachment.slots,
-            values=attachment.values, rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
-            address=attachment.address, switch=attachment.switch,
-            options=attachment.port.get("options", {}), server=attachment.switch,  # the switch relays to the parameter server
-            check=attachment.check, rule=attachment.rule, key=attachment.key)
-        self.protocol = attachment.protocol
+        self.config = attachment.config(rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST))
         self.reductions = protocols.reductions(attachment.protocol, keyed=attachment.check == "keyed")
         self.routes = protocols.has_routes(attachment.protocol, attachment.check) and not attachment.moves  # Movable cuts tensors
-        self.values = attachment.values
         if not self.exact_floats and attachment.workers <= lib.INA_EXACT_WORKERS:
             self.exact_floats = (attachment.values - FINGERPRINT_WORDS) // lib.INA_EXACT_WORDS
         kind = self.settings.port_kind
@@ -192,7 +182,7 @@ class Job:
                 except OSError as error:
                     raise OSError(f"INA_CAPTURE={folder} cannot be made: {error}") from error
                 port.with_capture(folder / f"{self.name.replace('/', '-')}-worker{attachment.worker}.pcap")
-            return Endpoint(config, port, -1 if attachment.outlives else self.client.fileno(),
+            return Endpoint(self.config, port, -1 if attachment.outlives else self.client.fileno(),
                             kind.spin)
         except OSError as error:
             port.close()
@@ -251,7 +241,7 @@ class Job:
     def blame_protocol(self, agreed: str) -> str:
         """Notes that the ranks agree on the collective ``agreed`` that failed as a Disagreement. Returns the reason."""
         self.failure = (f"ina: all ranks are in {agreed}, but the result of their first packets, which says so, is not "
-                        f"their sum: the protocol {self.protocol} does not add up. One that makes x of n times x calls "
+                        f"their sum: the protocol {self.config.protocol} does not add up. One that makes x of n times x calls "
                         "ina_tensors_idempotent after ina_tensors_init (docs/guide/new-protocol.md)")
         return self.failure
 

@@ -220,7 +220,7 @@ class Movements(Ways):
         def encode() -> list[sums.Sum]:
             *starts, total = itertools.accumulate([*out, *into], initial=0)
             results = [(piece, starts[ranks + i if i != rank else i]) for i, piece in enumerate(received)]
-            route = Route.all_to_all(sizes.numpy(), rank, CHUNK * self._joined_job().values)
+            route = Route.all_to_all(sizes.numpy(), rank, CHUNK * self._joined_job().config.values)
             whole = sums.placement(list(zip(sent, starts[:ranks], strict=True)), results, max(1, total), route)
             whole.alike = False
             return [whole]

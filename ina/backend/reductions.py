@@ -244,7 +244,7 @@ class Reductions(Ways):
                 target = pieces_of[i] if pieces_of else root
                 whole = parts(source, result, self._start(pieces_of, i))
                 if job is not None and job.routes and target is not None and not extremum:
-                    sums.direct(whole, source, target, average, job.values)
+                    sums.direct(whole, source, target, average, job.config.values)
                 encoded += whole
             return encoded
 
@@ -329,7 +329,7 @@ class Reductions(Ways):
     def _why_not_coded(self, tensors: list[torch.Tensor], coding: list[Codec]) -> str:
         """Returns the same as `_why_not`, for sums by these codecs, one after the other."""
         for codec in coding:
-            if reason := self._why_not(tensors, *codec.operations) or codec.why_not(self._joined_job().protocol):
+            if reason := self._why_not(tensors, *codec.operations) or codec.why_not(self._joined_job().config.protocol):
                 return reason
         return ""
 

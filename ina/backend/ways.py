@@ -95,7 +95,7 @@ class Ways(Membership):
     def _route(self, words: int, make: Callable[..., Route], *args: object) -> Route | None:
         """Returns a route for a sum of so many words; None: the protocol has none, or it fits a packet, in one round trip."""
         job = self._joined_job()
-        return make(*args) if job.routes and words > job.values else None
+        return make(*args) if job.routes and words > job.config.values else None
 
     def _fit(self, whole: Sequence[torch.Tensor], parts: Sequence[torch.Tensor]) -> bool:
         """Returns True if each of the tensors ``whole`` has room for one of ``parts`` of every rank."""
@@ -156,7 +156,7 @@ class Ways(Membership):
 
         def usable(name: str) -> bool:
             codec, job = codecs.named(name), self._joined_job()
-            return codec.operations <= job.reductions and not codec.why_not(job.protocol)
+            return codec.operations <= job.reductions and not codec.why_not(job.config.protocol)
 
         return Planner(self.size(), self._ballot, latency, usable, self._settings.rate, headers / INT32.bytes(values))
 

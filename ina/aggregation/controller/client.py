@@ -18,6 +18,7 @@ from ina.aggregation import completion, port_kinds
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect, listen, shown
 from ina.aggregation.control_socket.messages import Malformed, printable
 from ina.aggregation.control_socket.peers import peer
+from ina.aggregation.worker.config import WorkerConfig
 from ina.base import paths
 from ina.base.native import lib
 from ina.base.once import Once
@@ -34,7 +35,7 @@ class ControlError(RuntimeError):
 
 @dataclass(frozen=True)
 class Attachment:
-    """A worker's configuration: addresses as frames have them, its window, and its port's offer with descriptors."""
+    """What the controller says to a worker: addresses as frames have them, its window, and its port's offer with descriptors."""
 
     job: str
     worker: int
@@ -55,6 +56,14 @@ class Attachment:
     fds: list[int]
     rule: str = completion.DEFAULT  # the job's completion rule
     _once: Once = field(default_factory=Once, init=False, repr=False, compare=False)
+
+    def config(self, **own: Any) -> WorkerConfig:
+        """Returns the worker's configuration; ``own``: the fields that each worker chooses (rto_min, timeout, ...)."""
+        return WorkerConfig(
+            worker=self.worker, workers=self.workers, job=self.number, life=self.life, slots=self.slots, values=self.values,
+            protocol=self.protocol, address=self.address, switch=self.switch,
+            server=self.switch,  # it relays to the parameter server
+            options=self.port.get("options", {}), check=self.check, rule=self.rule, key=self.key, **own)
 
     @contextmanager
     def lease(self) -> Iterator[None]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import Any
 
 from ina.aggregation import completion
 from ina.aggregation.entries import BITMAP, Child, Parent, Place
+from ina.aggregation.worker.config import WorkerConfig
 from ina.net.ports import Address
 from ina.topology.tree import Tree
 
@@ -87,6 +89,13 @@ class Job:
         numbered anew."""
         number = self.incarnation.to_bytes(4, "big")
         return hashlib.blake2s(number, key=bytes.fromhex(self.secret), digest_size=16).digest() if self.secret else b""
+
+    def config(self, worker: int, switch: Address, **own: Any) -> WorkerConfig:
+        """Returns the configuration of a worker that shares a process with the controller. ``switch``: the one that it sends to,
+        which also relays to a parameter server; ``own``: further fields (values, rto_min, ...)."""
+        return WorkerConfig(
+            worker=worker, workers=self.workers, job=self.number, life=self.life, slots=self.slots,
+            address=self.addresses[worker], switch=switch, server=switch, check=self.check, rule=self.rule, key=self.key, **own)
 
     def place(self, branch: Branch) -> Place:
         return Place(self.number, self.incarnation, self.life, len(branch.seats), branch.workers, branch.slot_base, self.slots,

@@ -22,7 +22,7 @@ import numpy as np
 from ina.aggregation import port_kinds, protocols
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
 from ina.aggregation.controller.worker_ports import open_worker_port
-from ina.aggregation.worker import Endpoint, WorkerConfig
+from ina.aggregation.worker import Endpoint
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.backend.settings import Settings, sources
 from ina.base.plurals import counted
@@ -274,12 +274,7 @@ def trial(protocol: str, workers: int, values: int, slots: int, port: str) -> It
 def _endpoint(client: Client, index: int, kind: str) -> Endpoint:
     attachment = client.attach("doctor", index, kind)
     try:
-        config = WorkerConfig(
-            worker=attachment.worker, workers=attachment.workers, job=attachment.number, life=attachment.life,
-            slots=attachment.slots, values=attachment.values, address=attachment.address, switch=attachment.switch,
-            server=attachment.switch, protocol=attachment.protocol, check=attachment.check, key=attachment.key,
-            rto_min=0.1, timeout=30.0)
-        return Endpoint(config, open_worker_port(attachment, None), client.fileno())
+        return Endpoint(attachment.config(rto_min=0.1, timeout=30.0), open_worker_port(attachment, None), client.fileno())
     finally:
         for fd in attachment.fds:
             os.close(fd)

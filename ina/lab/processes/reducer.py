@@ -9,14 +9,14 @@ import json
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from ina.aggregation.controller.client import Attachment, Client
 from ina.aggregation.controller.worker_ports import open_worker_port
-from ina.aggregation.worker import Endpoint, WorkerConfig
+from ina.aggregation.worker import Endpoint
 from ina.lab.oracle import choose_reduction, expected
 from ina.lab.processes.moving import Moving, Staying, moving
 from ina.lab.training.launch import die_with_parent, say_where_on_request
@@ -63,12 +63,6 @@ def main() -> None:
     client.admit(f"job {spec.job}", spec.workers, spec.slots, check=spec.check)
     attach = partial(client.attach, f"job {spec.job}", spec.worker, spec.port, moves=spec.moves)
     grant = attach()
-    config = WorkerConfig(
-        worker=grant.worker, workers=grant.workers, job=grant.number, life=grant.life, protocol=grant.protocol,
-        slots=grant.slots, values=grant.values, rto_min=spec.rto_min, rto_max=spec.rto_max, timeout=spec.timeout,
-        rto_fixed=spec.rto_fixed, check=grant.check, rule=grant.rule, key=grant.key,
-        address=grant.address, switch=grant.switch,
-    )
     tensors = [spec.tensor(worker) for worker in range(spec.workers)]
     reduction = choose_reduction(grant.protocol, spec.dtype)
     right, allowed = expected(tensors, len(tensors), grant.protocol, reduction)
@@ -76,8 +70,8 @@ def main() -> None:
 
     def opened(grant: Attachment) -> Endpoint:
         port = open_worker_port(grant, Faults(**spec.faults) if spec.faults else None)
-        return Endpoint(replace(config, job=grant.number, life=grant.life, address=grant.address, switch=grant.switch), port,
-                        client.fileno())
+        return Endpoint(grant.config(rto_min=spec.rto_min, rto_max=spec.rto_max, timeout=spec.timeout, rto_fixed=spec.rto_fixed),
+                        port, client.fileno())
 
     def begun(endpoint: Endpoint) -> AbstractContextManager[Moving | Staying]:
         if not spec.moves:

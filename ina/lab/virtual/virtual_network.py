@@ -159,7 +159,7 @@ def admit_one(
     if config.algorithm == "in-network":
         job = fabric.admit(hosts, slots, config.values, name=name, stripes=config.stripes, **waits(config))
         if above:
-            above.serve(job, slots, config.values)
+            above.serve(job, config.values)
         return job
     return fabric.collective(hosts, schedule(config, place, hosts), config.values, name=name, window=config.flow,
                              congestion=CONGESTION[config.transport], rto=config.rto_min)

@@ -117,15 +117,13 @@ def _main(argv: list[str] | None) -> int:
 def _check(args: argparse.Namespace, eal: list[str]) -> None:
     """Checks the arguments before anything is started. Raises ValueError."""
     args.spin = devices.spin(args.spin, eal)
-    _config(args, life=1)  # of no job: do the arguments make sense?
+    WorkerConfig(worker=args.worker, workers=args.workers, life=1, protocol=args.protocol or protocols.DEFAULT,
+                 slots=args.window or 128, values=args.values or 256, **_timers(args))  # of no job: do the arguments make sense?
     _faults(args)
 
 
-def _config(args: argparse.Namespace, **admitted: Any) -> WorkerConfig:
-    """Returns the worker's configuration. ``admitted``: the controller's values, before the arguments'. Raises ValueError."""
-    defaults = {"worker": args.worker, "workers": args.workers, "protocol": args.protocol or protocols.DEFAULT,
-                "slots": args.window or 128, "values": args.values or 256}
-    return WorkerConfig(**defaults | admitted, rto_min=args.rto, rto_max=max(args.rto, args.rto_max), timeout=args.timeout)
+def _timers(args: argparse.Namespace) -> dict[str, Any]:
+    return {"rto_min": args.rto, "rto_max": max(args.rto, args.rto_max), "timeout": args.timeout}
 
 
 def _faults(args: argparse.Namespace) -> Any:
@@ -159,12 +157,7 @@ def _admit(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[Worke
                           args.values)
     for fd in grant.fds:
         os.close(fd)
-    config = _config(
-        args, worker=grant.worker, workers=grant.workers, job=grant.number, life=grant.life, protocol=grant.protocol,
-        slots=grant.slots, values=grant.values, address=grant.address, switch=grant.switch,
-        options=grant.port.get("options", {}), check=grant.check, rule=grant.rule, key=grant.key,
-        server=grant.switch)  # it relays to the parameter server
-    return config, -1 if grant.outlives else client.fileno(), client.release
+    return grant.config(**_timers(args)), -1 if grant.outlives else client.fileno(), client.release
 
 
 def _connect(socket: str, timeout: float) -> Any:

@@ -79,7 +79,7 @@ class Application:
         self.first_packet = self._first_packet()
         options = {} if self.exponent is None else {"exponent": self.exponent}
         for worker, host in enumerate(self.hosts):
-            config = self.fabric.worker_config(job, worker, host, self.slots, VALUES, rto_min=RTO_MIN, rto_max=RTO_MAX,
+            config = self.fabric.worker_config(job, worker, host, VALUES, rto_min=RTO_MIN, rto_max=RTO_MAX,
                                                timeout=TIMEOUT, options=options, first_packet=self.first_packet)
             self.machines[worker] = self.fabric.add_worker(self.fabric.host(host), config)
             self._next[worker] = self.done

@@ -18,7 +18,6 @@ from ina.aggregation.entries import JobProgram, lane_of, pool_of, program_named
 from ina.aggregation.entries.switchml import PROGRAM as SWITCHML
 from ina.aggregation.ps.state_machine import ParameterServer
 from ina.aggregation.wire import layout
-from ina.aggregation.worker.config import WorkerConfig
 from ina.aggregation.worker.route import Route
 from ina.aggregation.worker.worker import Worker
 from ina.base.native import ffi, lib
@@ -248,13 +247,10 @@ def job(
     ports = {a.node: b for a, b in topology.ends} | {b.node: a for a, b in topology.ends}
     for index, host in enumerate(hosts):
         at = ports[host]
-        child = controller.attach(admitted, index, at.port)
-        config = WorkerConfig(
-            worker=index, workers=len(hosts), job=admitted.number, life=admitted.life, slots=slots, values=values,
-            lane=lane_of(switches[at.node].program.p4info), address=child.address,
-            switch=switch_address(at.node, program.udp_port), rto_min=1.0, rto_max=1.0, timeout=1e5,
-            check=admitted.check, key=admitted.key, rule=admitted.rule, protocol=protocol, first_packet=first,
-        )
+        controller.attach(admitted, index, at.port)
+        config = admitted.config(index, switch_address(at.node, program.udp_port), values=values,
+                                 lane=lane_of(switches[at.node].program.p4info), rto_min=1.0, rto_max=1.0, timeout=1e5,
+                                 protocol=protocol, first_packet=first)
         machines.append(WorkerMachine(host, Worker(config), work[index], late))
     shown = describe if program.udp_port == SWITCHML.udp_port else _in_bytes
     return Explorer([*machines, *(SwitchMachine(name, switch, restarts) for name, switch in switches.items())], wires, shown)

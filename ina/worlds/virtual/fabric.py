@@ -26,11 +26,12 @@ from ina.aggregation import protocols
 from ina.aggregation.controller.admission import Controller, Job, switch_address
 from ina.aggregation.controller.forwarding import forwarding, guards
 from ina.aggregation.entries import PUBLISHED, lane_of, pool_of, program_named, recognise
+from ina.aggregation.ps.state_machine import ServerConfig
 from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import WorkerConfig
 from ina.aggregation.worker.route import Route
 from ina.base.native import CData, ffi, lib
-from ina.net.ports import PS, Faults
+from ina.net.ports import PS, Address, Faults
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import delete
 from ina.p4.runtime.loaded_program import Program
@@ -296,32 +297,31 @@ class Fabric(Network):
         for number, tree in enumerate(trees or [None]):
             label = f"{name}/{number + 1}" if len(trees) > 1 else name
             jobs.append(self.controller.admit(label, len(hosts), slots, strict, tree, hosts, check))
-            machines.append(tuple(self.join(jobs[-1], i, host, slots, values, options) for i, host in enumerate(hosts)))
+            machines.append(tuple(self.join(jobs[-1], i, host, values, options) for i, host in enumerate(hosts)))
         return FabricJob(name, tuple(hosts), tuple(machines), tuple(jobs))
 
     def check_words(self, options: WorkerOptions) -> str:
         """Returns how a job of these options makes check words. Frames without values have none, unless ``check`` says so."""
         return options.get("check") or ("" if self.payload else protocols.CHECKS[0])
 
-    def join(self, job: Job, index: int, host: str, slots: int, values: int, options: WorkerOptions) -> int:
+    def join(self, job: Job, index: int, host: str, values: int, options: WorkerOptions) -> int:
         """Attaches a worker to a job of the controller, at ``host``. Returns its machine."""
         switch = self.topology.switch_of(host)
         port = next(end.port for node, _, end in self.topology.host_links(switch) if node.name == host)
         self.controller.attach(job, index, port)
-        return self.add_worker(self.host(host), self.worker_config(job, index, host, slots, values, **options))
+        return self.add_worker(self.host(host), self.worker_config(job, index, host, values, **options))
 
-    def worker_config(
-        self, job: Job, index: int, host: str, slots: int, values: int, **options: Unpack[WorkerOptions]
-    ) -> WorkerConfig:
+    def worker_config(self, job: Job, index: int, host: str, values: int, **options: Unpack[WorkerOptions]) -> WorkerConfig:
         """Returns the configuration of a worker of ``job`` at ``host``; ``options`` are further fields of WorkerConfig."""
-        switch = self.topology.switch_of(host)
-        above = switch_address(switch, self.controller.program.udp_port)  # which also relays to a parameter server
-        options["check"] = job.check
-        return WorkerConfig(
-            worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values, lane=self.lane,
-            address=job.addresses[index], switch=above, server=above, protocol=self.protocol, rule=job.rule, key=job.key,
-            **options,
-        )
+        options.pop("check", None)  # admission has decided it
+        above = switch_address(self.topology.switch_of(host), self.controller.program.udp_port)
+        return job.config(index, above, values=values, lane=self.lane, protocol=self.protocol, **options)
+
+    def server_config(self, job: Job, address: Address, switch: Address, values: int) -> ServerConfig:
+        """Returns the configuration of a job's parameter server at ``address``, to which ``switch`` relays."""
+        return ServerConfig(workers=job.workers, job=job.number, life=job.life, slots=job.slots, values=values, lane=self.lane,
+                            multicast=self.controller.program.multicasts, address=address, switch=switch, rule=job.rule,
+                            key=job.key)
 
     def submit_all(
         self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None,

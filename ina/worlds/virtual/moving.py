@@ -93,10 +93,10 @@ class MovingJob:
         workers = self._workers[stripe]
         reports = [worker.halt() for worker in workers]
         moved = controller.move(old.name)
-        machines = [self.fabric.join(moved, index, host, self.slots, self._values, self._options)
+        machines = [self.fabric.join(moved, index, host, self._values, self._options)
                     for index, host in enumerate(self.job.hosts)]
         if self._servers:
-            self._servers.replace(old, moved, self.slots, self._values)
+            self._servers.replace(old, moved, self._values)
         parts = {key: data for index, worker in enumerate(workers) for key, data in worker.give(index, reports).items()}
         again = 0
         for worker, machine in zip(workers, machines, strict=True):

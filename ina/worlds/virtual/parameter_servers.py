@@ -3,7 +3,7 @@
     servers = Servers(fabric)
     servers.add("h9")                       # roots of trees are now its switch
     job = fabric.admit(["h1", "h2", "h3"], slots=64, values=256)
-    servers.serve(job, slots=64, values=256)
+    servers.serve(job, values=256)
 """
 
 from __future__ import annotations
@@ -81,23 +81,21 @@ class Servers:
         self._servers[server.switch] = server
         self.fabric.controller.servers[server.switch] = server.parent
 
-    def serve(self, job: FabricJob, slots: int, values: int) -> None:
-        """Serves a job of ``fabric.admit``, with the same ``slots`` and ``values``."""
+    def serve(self, job: FabricJob, values: int) -> None:
+        """Serves a job of ``fabric.admit``, with the same ``values``."""
         for admitted in job.jobs:
-            self._serve(admitted, slots, values)
+            self._serve(admitted, values)
 
-    def _serve(self, job: Job, slots: int, values: int) -> None:
+    def _serve(self, job: Job, values: int) -> None:
         assert job.tree is not None  # the controller has placed it
         server = self._servers[job.tree.root]
-        server.add(ServerConfig(workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
-                                lane=self.fabric.lane, multicast=self.fabric.controller.program.multicasts,
-                                address=server.parent.address, switch=server.parent.own, rule=job.rule, key=job.key))
+        server.add(self.fabric.server_config(job, server.parent.address, server.parent.own, values))
         self._root[job.number] = job.tree.root
 
-    def replace(self, old: Job, moved: Job, slots: int, values: int) -> None:
+    def replace(self, old: Job, moved: Job, values: int) -> None:
         """Serves a job that was moved, and no longer what it was before."""
         self._servers[self._root.pop(old.number)].remove(old.number)
-        self._serve(moved, slots, values)
+        self._serve(moved, values)
 
     def stats(self, number: int) -> dict[str, int]:
         """Returns counters of a job's server (``struct ina_ps_stats``), by the job's number."""

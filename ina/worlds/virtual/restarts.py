@@ -225,21 +225,18 @@ def _eras(program: Source, topology: Topology, between: Sequence[str], slots: in
                 controller.restore(before)
             controller.survey()
         before = controller.snapshot()
-        job = controller.admit("explored", len(hosts), slots, tree=aggregation_tree(topology, hosts))
+        job = controller.admit("explored", len(hosts), slots, tree=aggregation_tree(topology, hosts),
+                               check="off")  # walked is what keeps sums right without check words
         for index in range(len(hosts)):
             controller.attach(job, index)
         eras.append(Era({name: _entries(target) for name, target in targets.items()},
-                        {host: _config(topology, job, index, slots, values, first) for index, host in enumerate(hosts)}))
+                        {host: _config(topology, job, index, values, first) for index, host in enumerate(hosts)}))
     return eras
 
 
-def _config(topology: Topology, job: Job, index: int, slots: int, values: int, first: int) -> WorkerConfig:
-    return WorkerConfig(
-        worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
-        address=job.addresses[index], switch=switch_address(topology.switch_of(job.hosts[index])),
-        rto_min=1.0, rto_max=1.0, timeout=1e5, first_packet=first, rule=job.rule,
-        check="off",  # walked is what keeps sums right without them
-    )
+def _config(topology: Topology, job: Job, index: int, values: int, first: int) -> WorkerConfig:
+    return job.config(index, switch_address(topology.switch_of(job.hosts[index])), values=values, rto_min=1.0, rto_max=1.0,
+                      timeout=1e5, first_packet=first)
 
 
 def _entries(target: Switch) -> list[Entity]:

@@ -14,7 +14,7 @@ from typing import Unpack
 from ina.aggregation.controller.admission import Controller, Job
 from ina.aggregation.entries import JobProgram, Parent, pool_of
 from ina.aggregation.ps.state_machine import ServerConfig
-from ina.aggregation.worker import SERVER, SWITCH, WorkerConfig
+from ina.aggregation.worker import SERVER, SWITCH
 from ina.aggregation.worker.block import stats_dict
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import Address
@@ -75,19 +75,12 @@ class Shared(Fabric):
         job = self.controller.admit(name, workers, slots, hosts=[host.name for host in hosts[:workers]],
                                     check=self.check_words(options))
         if server is not None:
-            config = ServerConfig(workers=workers, job=job.number, life=job.life, slots=slots, values=values,
-                                  lane=self.lane, multicast=program.multicasts, address=server, switch=switch, rule=job.rule,
-                                  key=job.key)
-            self._add_server(hosts[-1].name, config)
+            self._add_server(hosts[-1].name, self.server_config(job, server, switch, values))
         machines = []
-        options["check"] = job.check
+        options.pop("check", None)  # admission has decided it
         for index, host in enumerate(hosts[:workers]):
             self.controller.attach(job, index, self._port(host))
-            worker = WorkerConfig(
-                worker=index, workers=workers, job=job.number, life=job.life, slots=slots, values=values,
-                lane=self.lane, address=job.addresses[index], switch=switch, server=switch, protocol=program.name,
-                rule=job.rule, key=job.key, **options,
-            )
+            worker = job.config(index, switch, values=values, lane=self.lane, protocol=program.name, **options)
             machines.append(self.add_worker(self.host(host.name), worker))
         names = tuple(host.name for host in hosts)
         return SharedJob(job, names[:workers], tuple(machines), names[workers] if server else "")

@@ -63,7 +63,7 @@ def in_fabric(protocol, topology, options, payload, *, workers, slots, count, dt
         rng = np.random.default_rng(seed)
         for job in jobs:
             if protocol == "atp":
-                servers.serve(job, slots, 32)
+                servers.serve(job, 32)
             fabric.submit_all(job, tensors(rng, dtype, workers, count))
         result = outcome(fabric, [machine for job in jobs for machine in job.machines])
         return result, [servers.stats(job.jobs[0].number) for job in jobs] if protocol == "atp" else []

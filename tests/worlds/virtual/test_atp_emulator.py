@@ -59,7 +59,7 @@ def test_two_jobs_over_racks_and_a_spine(program, pool, faults):
         for n in range(2):
             hosts = [f"h{2 * n + 1}", f"h{2 * n + 2}", f"h{2 * n + 6}", f"h{2 * n + 7}"]
             jobs.append(fabric.admit(hosts, 32, VALUES, rto_min=200e-6, rto_max=5e-3))
-            servers.serve(jobs[-1], 32, VALUES)
+            servers.serve(jobs[-1], VALUES)
             rows.append(rows_of(4, 20_000, n))
         expected = [r.sum(axis=0, dtype=np.int32) for r in rows]
         for job, r in zip(jobs, rows, strict=True):

@@ -96,7 +96,7 @@ def test_a_switch_of_the_tree_fails_at_any_time(program, microseconds, victim):
         fabric.run((microseconds + 50) * US)  # what is under way arrives, or is lost
         moved = fabric.controller.move("job")
         assert dead not in moved.tree.switches and moved.incarnation != job.jobs[0].incarnation
-        new = [VirtualMachine(fabric, fabric.join(moved, i, host, SLOTS, VALUES, {"rto_min": 100e-6, "timeout": 1.0}))
+        new = [VirtualMachine(fabric, fabric.join(moved, i, host, VALUES, {"rto_min": 100e-6, "timeout": 1.0}))
                for i, host in enumerate(HOSTS)]
         _, again = move(workers, new)
         assert again == 9 if microseconds < 100 else 0 < again <= 9, "nine parts in all"

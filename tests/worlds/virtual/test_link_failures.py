@@ -44,7 +44,7 @@ class Run:
             waits = {"rto_min": 100e-6, "rto_max": 1e-3, "timeout": 0.1}
             admitted = fabric.admit(hosts, SLOTS, VALUES, name="job", **waits)
             if servers:
-                servers.serve(admitted, SLOTS, VALUES)
+                servers.serve(admitted, VALUES)
             finished = Finished(fabric)
             job = MovingJob(fabric, admitted, SLOTS, VALUES, finished, servers, **waits)
             failures = LinkFailures(fabric, link_events.events(topology, lines), jobs=[job], **options)
