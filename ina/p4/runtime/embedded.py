@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +20,22 @@ from ina.p4.runtime.closing import Closing
 from ina.p4.runtime.control_plane import ControlPlane
 from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.parts import Generators, PipeScope, Telemetry
-from ina.p4.runtime.records import DROP_REASONS, PortStats
+from ina.p4.runtime.records import PortStats
 from ina.p4.runtime.replication import Groups, TrafficManager
 from ina.p4.runtime.tables import Tables
 
 PS = 10**12
+
+
+def ranges(numbers: Iterable[int]) -> list[str]:
+    """Returns texts of the runs in ascending numbers: "3", "5..7"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return [f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,14 +265,7 @@ class Switch(ControlPlane, Telemetry, PipeScope, Generators, Closing):
 
     def _no_port(self, number: int) -> ValueError:
         """The error about a port that is not there; it names ranges of those that are."""
-        runs: list[list[int]] = []
-        for port in self.ports:
-            if runs and port == runs[-1][-1] + 1:
-                runs[-1].append(port)
-            else:
-                runs.append([port])
-        names = ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-        return ValueError(f"port {number!r} is not there; there are: {names or 'none'}")
+        return ValueError(f"port {number!r} is not there; there are: {', '.join(ranges(self.ports)) or 'none'}")
 
     @property
     def ports(self) -> list[int]:
@@ -271,10 +275,7 @@ class Switch(ControlPlane, Telemetry, PipeScope, Generators, Closing):
         raw = ffi.new("struct ina_switch_port_stats *")
         with self._lock:
             self._execute([{"op": lib.INA_READ_PORT, "id": number, "data": raw}])
-        return PortStats(
-            raw.rx_packets, raw.rx_bytes, raw.tx_packets, raw.tx_bytes, raw.ecn_marks, raw.recirculated,
-            dict(zip(DROP_REASONS, raw.drops, strict=True)),
-        )
+        return PortStats.of(raw)
 
     # ---- stepping
 

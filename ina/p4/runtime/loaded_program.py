@@ -20,13 +20,8 @@ class Program:
     """
 
     def __init__(self, path: str | os.PathLike[str]):
-        handle, error = ffi.new("void **"), ffi.new("char[]", 512)
         self.path = os.fspath(path)
-        self.pointer = lib.ina_program_open(os.fsencode(os.path.abspath(path)), handle, error, 512)
-        if self.pointer == ffi.NULL:
-            raise OSError(f"cannot load switch program: {ffi.string(error).decode(errors='replace')}")
-        # Never unloaded: a switch that the garbage collector ends after its program still runs the program's code.
-        self._handle = handle[0]
+        self.pointer = open_program(path)
         self.name = _text(self.pointer.name)
         self.source_hash = _text(self.pointer.source_hash)
         self.p4info = P4Info(json.loads(_text(self.pointer.p4info) or "{}"))
@@ -50,6 +45,16 @@ class Program:
     def meta_size(self) -> int:
         """Bytes of metadata that accompany a digest."""
         return int(max(p.meta_size for p in self.pipelines))
+
+
+def open_program(path: str | os.PathLike[str]) -> CData:
+    """Returns the `struct ina_program` of a compiled program. Raises OSError. It is never unloaded: a switch that the garbage
+    collector ends after its program still runs the program's code."""
+    handle, error = ffi.new("void **"), ffi.new("char[]", 512)
+    pointer = lib.ina_program_open(os.fsencode(os.path.abspath(path)), handle, error, 512)
+    if pointer == ffi.NULL:
+        raise OSError(f"cannot load switch program: {ffi.string(error).decode(errors='replace')}")
+    return pointer
 
 
 def _merged(layouts: list[Layout]) -> Layout:

@@ -15,10 +15,11 @@ import numpy as np
 
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import Bells, Port, create_bells
+from ina.p4.runtime.closing import closing_on_error
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import Update
-from ina.p4.runtime.loaded_program import Program
-from ina.p4.runtime.records import DROP_REASONS, PortStats
+from ina.p4.runtime.loaded_program import Program, open_program
+from ina.p4.runtime.records import PortStats
 
 SEATS: int = lib.INA_SHARED_SEATS
 FEW = "the kernel hands on no more descriptors than a process may open: raise the limit (ulimit -n)"
@@ -55,7 +56,7 @@ class SharedSwitch:
         self._memory: CData = ffi.NULL
         self._fd = -1
         self._switch = Switch(program)
-        try:
+        with closing_on_error(self.close):
             self._switch.write(updates)
             config = ffi.new("struct ina_shared_config *", {"seats": seats, "frames": frames, "max_frame": max_frame})
             sizes = ffi.new("uint64_t[]", self._switch.image_sizes() or 1)
@@ -69,9 +70,6 @@ class SharedSwitch:
             lib.ina_switch_use_state(self._switch.pointer, lib.ina_shared_state(self._memory))
             for _ in range(seats):
                 self._bells.append(create_bells())
-        except BaseException:
-            self.close()
-            raise
 
     def seat(self, seat: int) -> list[int]:
         """Returns the descriptors for the process at a seat: the memory, its own bell, and the one that rings each seat's. The
@@ -94,9 +92,7 @@ class SharedSwitch:
         """Returns counters of a seat, as of the last time that each process slept."""
         turns, stats = ffi.new("struct ina_shared_turns *"), ffi.new("struct ina_switch_port_stats *")
         lib.ina_shared_read(self._memory, seat, turns, stats)
-        drops = dict(zip(DROP_REASONS, stats.drops, strict=True))
-        return Turns(turns.turns, turns.packets), PortStats(stats.rx_packets, stats.rx_bytes, stats.tx_packets, stats.tx_bytes,
-                                                            stats.ecn_marks, stats.recirculated, drops)
+        return Turns(turns.turns, turns.packets), PortStats.of(stats)
 
     def holder(self) -> int | None:
         """Returns the seat whose process runs the switch, or ran it when it ended; None: nobody does."""
@@ -135,10 +131,7 @@ def open_seat(path: str, fds: Sequence[int], seat: int) -> SharedPort:
     if not 3 <= len(fds) <= 2 + SEATS:
         raise ValueError(f"shared switch, seat {seat}: {len(fds)} descriptors have come, expected 3 to {2 + SEATS}; {FEW}")
     memory, bell, *to_hosts = fds
-    handle, error = ffi.new("void **"), ffi.new("char[]", 512)
-    program = lib.ina_program_open(os.fsencode(os.path.abspath(path)), handle, error, 512)  # never unloaded, as by Program
-    if program == ffi.NULL:
-        raise OSError(f"cannot load switch program: {ffi.string(error).decode(errors='replace')}")
+    program = open_program(path)
     bells = ffi.new("int[]", [*to_hosts, *[-1] * (SEATS - len(to_hosts))])
     turns = ffi.new("struct ina_shared_turns *")
     port = lib.ina_port_shared_open(memory, program, seat, bell, bells, turns)

@@ -17,6 +17,7 @@ from ina.p4.compiler.reference.signals import PacketFailed, ParserError
 from ina.p4.compiler.reference.tables import BoundAction, Entry, Table
 from ina.p4.compiler.reference.values import Value, leaves
 from ina.p4.compiler.types import RecordType, fixed_width, strip_new
+from ina.p4.runtime.embedded import ranges
 from ina.p4.tools import stf_file as stf
 from ina.p4.tools.explain import runs
 from ina.p4.tools.stf_target import InterpreterTarget
@@ -204,12 +205,5 @@ def _changes(before: bytes, after: bytes) -> str:
     """Returns the bytes that differ from the frame that came in, as ranges."""
     if before == after:
         return ", unchanged"
-    places = [i for i in range(min(len(before), len(after))) if before[i] != after[i]]
-    ranges: list[list[int]] = []
-    for i in places:
-        if ranges and ranges[-1][1] == i - 1:
-            ranges[-1][1] = i
-        else:
-            ranges.append([i, i])
-    words = [f"{a}" if a == b else f"{a}..{b}" for a, b in ranges[:8]]
-    return f", changed: {' '.join(words)}{' ...' if len(ranges) > 8 else ''}" if words else ""
+    words = ranges(i for i in range(min(len(before), len(after))) if before[i] != after[i])
+    return f", changed: {' '.join(words[:8])}{' ...' if len(words) > 8 else ''}" if words else ""

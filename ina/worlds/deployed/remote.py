@@ -24,6 +24,7 @@ from ina.aggregation.controller.switch_host import Summary, plug_in, plug_server
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED, JobProgram, Sizes
 from ina.p4.rpc.connections import CONNECTED, ELECTION_ID, Access, places_of
+from ina.p4.runtime.closing import closing_on_error
 from ina.p4.runtime.entities import CounterEntry, E, SwitchTarget, Update
 from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.p4info import P4Info
@@ -153,11 +154,8 @@ class SwitchesElsewhere:
                 raise TopologyError(f"{topology.name} has no switch {name!r}; it has: {', '.join(names)}")
         self.topology, self.targets, self.language = topology, dict(targets), language
         self.packet_lifetime = packet_lifetime
-        try:
+        with closing_on_error(self.close):
             programs = {name: _job_program_of(name, target) for name, target in self.targets.items()}
-        except BaseException:
-            self.close()
-            raise
         first, sizes = programs[min(programs)]
         for name, (program, own) in programs.items():
             if (program.name, own.values) != (first.name, sizes.values):

@@ -30,6 +30,7 @@ from ina.net import dpdk
 from ina.net.dpdk import DpdkError
 from ina.net.ports import MAX_FRAME, MIN_FRAME
 from ina.p4.rpc import connections as rpc
+from ina.p4.runtime.closing import closing_on_error
 from ina.p4.runtime.shards import ShardedSwitch, pinned, shard_key
 from ina.worlds.dpdk import devices
 
@@ -193,11 +194,8 @@ class Running:
         self._closing = contextlib.ExitStack()
         self.server: Any = None
         self.token = ""  # of a control socket that other machines reach
-        try:
+        with closing_on_error(self._closing.close):
             self._make(program)
-        except BaseException:
-            self._closing.close()
-            raise
 
     def _make(self, program: Any) -> None:
         from ina.p4.runtime import Switch

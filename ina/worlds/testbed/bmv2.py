@@ -21,6 +21,7 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.p4runtime.bmv2 import Bmv2, Bmv2Program
 from ina.p4.p4runtime.remote_switch import RemoteSwitch
 from ina.p4.runtime import EntityError
+from ina.p4.runtime.closing import closing_on_error
 from ina.p4.runtime.entities import CounterEntry, E, TableEntry, Update, insert
 from ina.p4.runtime.loaded_program import Program
 from ina.worlds.testbed.description import Description, Trunk
@@ -40,7 +41,7 @@ class Bmv2Forwarder(PortedSwitch):
         self._remote: RemoteSwitch | None = None
         patch = compile_program(paths.p4_dir() / "patch.p4")
         super().__init__(name, Program(patch.so_path), description, board, cables)
-        try:
+        with closing_on_error(self.close):
             numbers = sorted(self._opened)
             if numbers and numbers[-1] >= INNER - 1:
                 raise ValueError(f"{name} has port {numbers[-1]}: as BMv2, a switch has ports 0 to {INNER - 2}")
@@ -52,9 +53,6 @@ class Bmv2Forwarder(PortedSwitch):
                 self.switch.write(insert(_patch(number, INNER + number), _patch(INNER + number, number)))
             self._remote = self._bmv2.remote(program)
             self.write([*description.layer2[name], *description.guards[name]])
-        except BaseException:
-            self.close()
-            raise
 
     def write(self, updates: Iterable[Update]) -> None:
         with self._alive() as remote:

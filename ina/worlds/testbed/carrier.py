@@ -7,6 +7,8 @@ import socket
 import struct
 from collections.abc import Collection
 
+from ina.p4.runtime.closing import closing_on_error
+
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTMGRP_LINK = 1
 NLM_F_REQUEST_DUMP = 0x301
@@ -23,12 +25,9 @@ class Carrier:
         self._without: dict[str, str] = {}
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
                                      socket.NETLINK_ROUTE)
-        try:
+        with closing_on_error(self._socket.close):
             self._socket.bind((0, RTMGRP_LINK))
             self._ask()
-        except BaseException:
-            self._socket.close()
-            raise
 
     def fileno(self) -> int:
         """Returns a descriptor that is readable when there are notices."""

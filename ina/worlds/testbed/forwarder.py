@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.net.ports import Port, memory_pair, open_packet
+from ina.p4.runtime.closing import closing_on_error
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import E, SwitchTarget, Update
 from ina.p4.runtime.tna_entities import front_panel
@@ -106,7 +107,7 @@ class PortedSwitch:
         numbers += [number for trunk in description.trunks for _, number, _ in trunk.ends(name)]
         if self.switch.pipes and (none := sorted(set(numbers).difference(front_panel(self.switch.pipes)))):
             raise ValueError(f"{name} has port {none[0]}: on the front panel a Tofino's pipes have ports 0..63, 128..191, ...")
-        try:
+        with closing_on_error(self.close):
             for port in description.ports:
                 if port.switch == name:
                     self._from_host.add(port.number)
@@ -118,9 +119,6 @@ class PortedSwitch:
                     if trunk.wire.loss:
                         opened.with_faults(rx=trunk.wire.faults(side))
                     self._add(number, opened, interface, trunk.wire)
-        except BaseException:
-            self.close()
-            raise
 
     def start(self) -> None:
         # The network gets processors first, so that links are not slower while hosts compute.
@@ -134,16 +132,13 @@ class PortedSwitch:
     def _host_port(self, port: HostPort) -> Port:
         wire, description = port.wire, self._description
         opened = open_packet(port.interface, description.max_frame, self._ring)
-        try:
+        with closing_on_error(opened.close):
             opened.with_probes(self._board.end(port.link, port.side), self._board.session, port.link, port.side)
             if path := description.captures.get(f"{port.host.name}-eth0"):  # as the host sees it: before this switch's links
                 opened.with_capture(path)
             opened.with_link(wire.rate, wire.delay, wire.queue)
             if wire.loss:
                 opened.with_faults(rx=wire.faults(0), tx=wire.faults(1))
-        except BaseException:
-            opened.close()
-            raise
         return opened
 
     def _add(self, number: int, port: Port, interface: str, wire: Wire) -> None:
@@ -190,12 +185,9 @@ class EmbeddedForwarder(PortedSwitch):
     def __init__(self, name: str, program: Any, description: Description, board: LinkBoard,
                  cables: dict[Trunk, Cable] | None = None):
         super().__init__(name, program, description, board, cables)
-        try:
+        with closing_on_error(self.close):
             self.write([*description.layer2[name], *description.guards[name]])
             self.start()
-        except BaseException:
-            self.close()
-            raise
 
     def write(self, updates: Iterable[Update]) -> None:
         self.switch.write(updates)

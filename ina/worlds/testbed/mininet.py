@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING
 from ina.aggregation.controller.client import Client, SwitchProcess
 from ina.aggregation.worker import SWITCH
 from ina.net.state import State, interface_exists, run_dir
+from ina.p4.runtime.closing import closing_on_error
 from ina.topology.points import points
 from ina.topology.topology import Node, Topology, TopologyError, check_size
 from ina.worlds.testbed.description import LINK_MISSES, LINK_PROBE, Description
@@ -158,14 +160,11 @@ class Network:
         self.cleaned = state.cleaned
         for path in self._captures.values():
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with closing_on_error(self.stop):
             self._check_names()
             self._make(state)
             self._configure()
             self._start_switch(state)
-        except BaseException:
-            self.stop()
-            raise
         self.up_seconds = time.monotonic() - began
         return self
 
@@ -277,11 +276,8 @@ class Network:
 
     def counters(self) -> dict[str, object]:
         """Returns the switch process's counters, with those of the links."""
-        client = self.client()
-        try:
+        with closing(self.client()) as client:
             return client.counters()
-        finally:
-            client.close()
 
     def prompt(self, command: str | None = None) -> None:
         """Runs Mininet's command line until the user leaves it, or only ``command``."""

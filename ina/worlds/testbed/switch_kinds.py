@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ina.base import paths
 from ina.base.extras import Missing
 from ina.p4.compiler.build import compile_program
+from ina.p4.runtime.closing import closing_on_error
 from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import P4Info
 from ina.worlds.testbed.description import Description, Trunk
@@ -61,11 +62,9 @@ def together(description: Description, make: Callable[[str, Cables], Forwarder])
         cables = {trunk: Cable(description.max_frame) for trunk in description.trunks}
     forwarders: dict[str, Forwarder] = {}
     try:
-        for name in description.switches:
-            forwarders[name] = make(name, cables)
-    except BaseException:
-        close(forwarders)
-        raise
+        with closing_on_error(partial(close, forwarders)):
+            for name in description.switches:
+                forwarders[name] = make(name, cables)
     finally:
         for cable in (cables or {}).values():
             cable.close()
@@ -75,14 +74,11 @@ def together(description: Description, make: Callable[[str, Cables], Forwarder])
 def processes(program: Program, description: Description, board: LinkBoard) -> dict[str, Forwarder]:
     """Forks a process for each switch."""
     forwarders: dict[str, ForkedForwarder] = {}
-    try:
+    with closing_on_error(partial(close, forwarders)):
         for name in description.switches:
             forwarders[name] = ForkedForwarder(name, partial(EmbeddedForwarder, name, program, description, board))
         for forwarder in forwarders.values():
             forwarder.wait_ready()
-    except BaseException:
-        close(forwarders)
-        raise
     return dict(forwarders)
 
 
