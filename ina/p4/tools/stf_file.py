@@ -43,6 +43,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from string import hexdigits
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -150,6 +151,14 @@ class Result:
         return not self.failures
 
 
+def read(path: Path) -> str:
+    """Reads a file. Raises OSError; ValueError: it is no text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8") from None
+
+
 def parse(text: str) -> list[Command]:
     """Returns the commands of a file, without comments (`#`) and empty lines."""
     out = []
@@ -194,9 +203,7 @@ class _Runner(Generic[H]):
                 raise StfError(f"{place}: unknown command '{command.name}'")
             try:
                 handler(command.text)
-            except StfError as e:
-                raise StfError(f"{place}: {e}") from None
-            except (TableError, InterpreterError) as e:
+            except (StfError, TableError, InterpreterError) as e:
                 raise StfError(f"{place}: {e}") from None
             except EntityError as e:
                 raise StfError(f"{place}: {str(e).removeprefix('update 0: ')}") from None

@@ -34,7 +34,6 @@ PORTS = 32
 PIPES = 2  # of a TNA switch, unless it has more pipelines
 MAX_FRAME = 9216  # bytes
 PERIOD = 1_000_000_000  # ps from one packet to the next
-NEEDS_PRIORITY = {"TERNARY", "RANGE", "OPTIONAL"}
 
 
 def check_packet(port: int, frame: bytes, pipes: int) -> None:
@@ -76,9 +75,7 @@ class CompiledTarget:
 
     def _priority(self, table: str, priority: int) -> int:
         """Returns P4Runtime's priority, from 1 and only where a table needs one; STF counts from 0."""
-        (info,) = (t for t in self.p4info["tables"] if t["preamble"]["name"] == table)
-        ranked = any(f.get("matchType") in NEEDS_PRIORITY for f in info.get("matchFields", []))
-        return priority + 1 if ranked else 0
+        return priority + 1 if self.switch.p4info.table(table).needs_priority else 0
 
     def set_default(self, table: str, action: str, args: dict[str, int]) -> None:
         self.switch.write([Update("MODIFY", TableEntry(table, {}, action, dict(args), is_default=True))])

@@ -15,9 +15,10 @@ from capabilities import need
 from twin_plants import PACKETS, PLANTS, copy_with, search
 
 from ina import cli
+from ina.base.documents import document
 from ina.base.paths import p4_dir
 from ina.p4.compiler import frontend
-from ina.p4.tools.equal.mapping import SECTIONS, line_of, load, permutation
+from ina.p4.tools.equal.mapping import SECTIONS, load, permutation
 from ina.p4.tools.equal.shapes import Shapes
 
 pytestmark = pytest.mark.build
@@ -363,12 +364,15 @@ def test_the_mapping_that_the_page_shows_is_one(tmp_path):
     page = (p4_dir().parent / "docs" / "guide" / "p4.md").read_text()
     (tmp_path / "twins.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
     mapping = load(tmp_path / "twins.toml")
-    assert set(mapping.sections) == set(SECTIONS) and mapping.ports() == {1: 33} and mapping.any_order and not mapping.digests
+    assert set(mapping.document.content) == set(SECTIONS)
+    assert mapping.ports() == {1: 33} and mapping.any_order and not mapping.digests
 
 
-def test_lines_of_keys():
-    text = "[a]\nx = 1\n\n[b]\n'x y' = 2\n[c.'z']\nx = 3\n"
-    assert [line_of(text, *place) for place in (("a", "x"), ("b", "x y"), ("b", ""), ("c", "z"))] == [2, 5, 4, 6]
+def test_lines_of_keys(tmp_path):
+    path = tmp_path / "twins.toml"
+    path.write_text("[headers]\nx = 'y'\n\n[tables]\n'x y' = 'z'\n[registers.'z']\nx = 3\n")
+    for place, line in ((("headers", "x"), 2), (("tables", "x y"), 5), (("tables",), 4), (("registers", "z"), 6)):
+        assert document(path).at(*place) == f"{path}:{line}"
 
 
 def test_a_long_sequence_ends_when_the_time_is_over(tmp_path, ticking, capsys):

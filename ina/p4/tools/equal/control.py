@@ -75,6 +75,7 @@ class Recorder:
     write_register = partialmethod(_record, "write_register")
     configure_meter = partialmethod(_record, "configure_meter")
     configure_direct_meter = partialmethod(_record, "configure_direct_meter")
+    fill_value_set = partialmethod(_record, "fill_value_set")
 
     def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None:
         self._record("set_multicast_group", group, list(replicas))
@@ -90,9 +91,6 @@ class Recorder:
     def add_group(self, profile: str, members: list[int]) -> int:
         self._record("add_group", profile, list(members))
         return self._number("group", profile)
-
-    def fill_value_set(self, name: str, members: list[int]) -> None:
-        self._record("fill_value_set", name, list(members))
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         return 0, 0

@@ -34,15 +34,15 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ina.base import documents
 from ina.base.native import lib
+from ina.base.settings import nearest
 from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.p4info import P4Info, TableInfo
 from ina.p4.tools.equal.control import Json, Names
@@ -60,22 +60,21 @@ class MappingError(ValueError):
 
 @dataclass
 class Mapping:
-    """A mapping's sections. `path` None: no file, all names are alike."""
+    """A mapping's sections. Without a file all names are alike."""
 
-    path: Path | None = None
-    text: str = ""
-    sections: dict[str, Json] = field(default_factory=dict)
+    document: documents.Document = documents.Document(None, {})
 
     def get(self, section: str) -> Json:
-        return self.sections.get(section, {})
+        content: Json = self.document.content.get(section, {})
+        return content
 
     def fail(self, section: str, key: str, message: str) -> NoReturn:
-        raise MappingError(f"{self.path}:{line_of(self.text, section, key)}: [{section}] {key}: {message}")
+        raise MappingError(f"{self.document.at(section, key)}: [{section}] {key}: {message}")
 
     def entries(self, scope: str) -> Path | None:
         """Returns the path of an STF file; `scope`: both, a or b."""
-        name = self.get("entries").get(scope)
-        return None if name is None or self.path is None else self.path.parent / name
+        name, path = self.get("entries").get(scope), self.document.path
+        return None if name is None or path is None else path.parent / name
 
     def ports(self) -> dict[int, int]:
         return {int(key): value for key, value in self.get("ports").items()}
@@ -132,7 +131,8 @@ class Mapping:
             elif field_key(key) in known:
                 renamed[field_key(value)] = field_key(key)
             else:
-                self.fail("headers", key, f"A's parser extracts no such header{_near(header_key(key), headers | set(known))}")
+                names = sorted(headers | set(known))
+                self.fail("headers", key, f"A's parser extracts no such header{nearest(header_key(key), names)}")
         return renamed
 
     def limits(self, shapes: Shapes) -> Limits:
@@ -140,7 +140,7 @@ class Mapping:
         options, known = self.get("packets"), shapes.fields()
         for name in options.get("largest", {}):
             if field_key(name) not in known:
-                self.fail("packets", "largest", f"A's parser extracts no {name!r}{_near(name, known)}")
+                self.fail("packets", "largest", f"A's parser extracts no {name!r}{nearest(name, sorted(known))}")
         return Limits({field_key(name): value for name, value in options.get("largest", {}).items()}, options.get("whole", False))
 
     def ignored(self, shapes: Shapes) -> frozenset[str]:
@@ -149,7 +149,8 @@ class Mapping:
         for name in self.get("differences").get("ignore", []):
             key = header_key(name) if header_key(name) in headers else field_key(name)
             if key not in headers and key not in known:
-                self.fail("differences", "ignore", f"A's parser extracts no {name!r}{_near(name, headers | set(known))}")
+                names = sorted(headers | set(known))
+                self.fail("differences", "ignore", f"A's parser extracts no {name!r}{nearest(name, names)}")
             keys.add(key)
         return frozenset(keys)
 
@@ -170,22 +171,17 @@ class Mapping:
 
 def load(path: Path) -> Mapping:
     """Reads a mapping. Raises MappingError, OSError."""
-    data = path.read_bytes()
     try:
-        text = data.decode()
-        sections = documents.toml_text(text)
-    except UnicodeDecodeError as error:
-        raise MappingError(f"{path}: byte {error.start} is not UTF-8") from None
+        document = documents.document(path)
     except documents.Unreadable as error:
         line = re.search(r"at line (\d+)", str(error))
-        end = f":{text.count(chr(10)) + 1}" if "end of document" in str(error) else ""
-        raise MappingError(f"{path}{f':{line[1]}' if line else end}: {error}") from None
-    mapping = Mapping(path, text, sections)
-    for section, content in sections.items():
+        raise MappingError(f"{path}:{f'{line[1]}:' if line else ''}{str(error).removeprefix(f'{path}:')}") from None
+    mapping = Mapping(document)
+    for section, content in document.content.items():
         if section not in SECTIONS:
-            raise MappingError(f"{path}:{line_of(text, section, '')}: [{section}]: unknown section{_near(section, SECTIONS)}")
+            raise MappingError(f"{document.at(section)}: [{section}]: unknown section{nearest(section, [*SECTIONS])}")
         if not isinstance(content, dict):
-            raise MappingError(f"{path}:{line_of(text, '', section)}: {section}: expected a section [{section}]")
+            raise MappingError(f"{document.at(section)}: {section}: expected a section [{section}]")
         for key, value in content.items():
             _check(mapping, section, key, value)
     if len(set(mapping.ports().values())) != len(mapping.ports()):
@@ -209,7 +205,7 @@ CHECKS: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
 
 def _check(mapping: Mapping, section: str, key: str, value: Any) -> None:
     if section in KEYS and key not in KEYS[section]:
-        mapping.fail(section, key, f"unknown key{_near(key, KEYS[section])}")
+        mapping.fail(section, key, f"unknown key{nearest(key, [*KEYS[section]])}")
     for number in (key, value) if section == "ports" else ():
         digits = re.fullmatch(r"[0-9]{1,9}", str(number))
         if not digits or isinstance(number, bool) or int(number) >= lib.INA_DROP_PORT:
@@ -217,7 +213,7 @@ def _check(mapping: Mapping, section: str, key: str, value: Any) -> None:
     if section == "tables" and isinstance(value, dict):
         for name, inner in value.items():
             if name not in TABLE:
-                mapping.fail(section, key, f"unknown key {name!r}{_near(name, TABLE)}")
+                mapping.fail(section, key, f"unknown key {name!r}{nearest(name, [*TABLE])}")
             texts = [inner] if name == "table" else list(inner.values()) if isinstance(inner, dict) else [None]
             if not all(isinstance(text, str) for text in texts):
                 mapping.fail(section, key, f"{name} = {inner!r}: expected {'a name' if name == 'table' else 'names by names'}")
@@ -236,26 +232,3 @@ def permutation(ports: dict[int, int]) -> dict[int, int]:
             theirs = back[theirs]
         full[number] = theirs
     return full
-
-
-def line_of(text: str, section: str, key: str) -> int:
-    """Returns the line of a key of a section, or without a key that of the section; 1 if it cannot be found."""
-    current, first = "", 1
-    for number, line in enumerate(text.splitlines(), 1):
-        head = re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line)
-        if head:
-            current = head[1].replace('"', "").replace("'", "")
-            if current == section or current.startswith(section + ".") and section:
-                first = number
-                if not key or current == f"{section}.{key}":
-                    return number
-            continue
-        name = re.match(r"\s*(\"[^\"]*\"|'[^']*'|[^=#\s]+)\s*=", line)
-        if name and current == section and name[1].strip("\"'") == key:
-            return number
-    return first
-
-
-def _near(name: str, names: Any) -> str:
-    close = difflib.get_close_matches(name, sorted(names), 1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(sorted(names))}"

@@ -181,9 +181,6 @@ class Compiled(Side):
         switch = self._target.switch
         return list(switch.register(name, pipe=0 if switch.pipes else None).tolist())
 
-    def close(self) -> None:
-        self._target.switch.close()
-
 
 class Interpreted(Side):
     def __init__(self, program: CheckedProgram) -> None:
@@ -228,9 +225,6 @@ class Interpreted(Side):
     def register(self, name: str) -> list[int]:
         array = self._interpreter.registers[name]
         return [int(number(value)) for cell in array.values for value, _ in leaves(cell, array.type)]
-
-    def close(self) -> None:
-        pass
 
 
 def side(

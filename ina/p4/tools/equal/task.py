@@ -6,7 +6,6 @@ import argparse
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ina.base import paths
@@ -15,6 +14,7 @@ from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.front.preprocess import macros
 from ina.p4.compiler.p4info import p4info
 from ina.p4.runtime.p4info import P4Info
+from ina.p4.tools import stf_file
 from ina.p4.tools.equal import control, sides, values
 from ina.p4.tools.equal.comparison import Rules, Twins
 from ina.p4.tools.equal.control import Call, Json, Recorder
@@ -45,7 +45,7 @@ def prepare(args: argparse.Namespace, known: KnownPrograms) -> Task:
     exceptions of compiling and reading."""
     mapping = load(args.mapping) if args.mapping else Mapping()
     files = {"both": args.entries or mapping.entries("both"), "a": mapping.entries("a"), "b": mapping.entries("b")}
-    texts = {scope: _text(path) for scope, path in files.items() if path}
+    texts = {scope: stf_file.read(path) for scope, path in files.items() if path}
     a, b, defines, scenario_of = _programs(args, known)
     scenario = scenario_of(a.p4info) if scenario_of is not None and "both" not in texts else NOTHING
     shapes = Shapes(a.program, args.paths, args.visits)
@@ -67,13 +67,6 @@ def prepare(args: argparse.Namespace, known: KnownPrograms) -> Task:
     if not scenario.letters and len(seeds) > len(letters):
         notes.append(f"of {len(seeds)} packets in files the systematic part has the first {len(letters)} (--letters)")
     return Task(Twins(a, b, shapes, rules), calls, maker, letters, defines, notes)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: byte {error.start} is not UTF-8") from None
 
 
 # ---- the programs

@@ -11,6 +11,7 @@ from typing import Any
 from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.types import fixed_width
+from ina.p4.runtime.entities import as_match
 from ina.p4.runtime.p4info import P4Info
 from ina.p4.tools.equal.control import PORT_BITS, Call
 from ina.p4.tools.equal.shapes import Shapes, field_key, nodes
@@ -185,8 +186,8 @@ def collect_entries(values: Values, calls: Iterable[Call], p4info: dict[str, Any
             if item is None:
                 continue
             key, full = field_key(match_field.name), (1 << match_field.width) - 1
-            pair = (item, full) if isinstance(item, int) else (item[0], _mask(match_field.match, item, match_field.width))
-            pairs = pair, (item[1], full) if match_field.match == "range" and not isinstance(item, int) else pair
+            pair = as_match(item, match_field, table.name)
+            pairs = ((pair[0], full), (pair[1], full)) if match_field.match == "range" else (pair, pair)
             if match_field.name.rpartition(".")[2] in PORTS:
                 key = PORT
             elif key in widths:
@@ -198,10 +199,3 @@ def collect_entries(values: Values, calls: Iterable[Call], p4info: dict[str, Any
             for row, choice in zip(rows, pairs, strict=True):
                 row[key] = choice
         values.rows += [Row(table.name, row) for row in (rows[:1] if rows[0] == rows[1] else rows) if row]
-
-
-def _mask(kind: str, match: tuple[int, int], width: int) -> int:
-    full = (1 << width) - 1
-    if kind == "lpm":
-        return full & ~((1 << width - match[1]) - 1)
-    return match[1] if kind == "ternary" else full
