@@ -35,7 +35,6 @@ def main(argv: list[str] | None = None) -> int:
     def command() -> int:
         words = sys.argv[1:] if argv is None else argv
         args = parser(words).parse_args(words)
-        status: int = args.main(args)
-        return status
+        return args.main(args)
 
     return run("ina", command)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ina.base.bounds import SECONDS, real, whole
-from ina.base.error_text import line
 from ina.base.plurals import counted
+from ina.cli.errors import reported
 from ina.p4.rpc import connections as rpc
 
 EPILOG = """
@@ -49,21 +48,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     deploy.add_argument("--host", metavar="NAME", help="this machine is that host: give its NIC its address, routes and "
                         "neighbours, unless other routes overlap; with --dry-run only look and say")
     deploy.add_argument("--json", action="store_true", help="with --dry-run: the plan as JSON")
-    deploy.set_defaults(main=_main)
-
-
-def _main(args: argparse.Namespace) -> int:
-    from ina.base.cc import BuildError
-    from ina.base.settings import ConfigError
-    from ina.p4.compiler.errors import CompileError
-    from ina.p4.runtime.entity_error import EntityError
-    from ina.worlds.deployed.deployable import DeploymentError
-
-    try:
-        return _deploy(args)
-    except (ConfigError, EntityError, DeploymentError, TimeoutError, BuildError, CompileError, OSError) as error:
-        print(f"ina: {line(error)}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+    deploy.set_defaults(main=reported(_deploy))
 
 
 def _deploy(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ina.base.bounds import real, whole
+from ina.cli.errors import reported
 
 if TYPE_CHECKING:
     from ina.p4.tools.equal.search import Outcome
@@ -61,25 +62,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                        help="for making a counter-example small (default: %(default)s)")
     equal.add_argument("--stf", type=Path, metavar="FILE.stf", default=Path("differs.stf"),
                        help="where the counter-example goes (default: %(default)s)")
-    equal.set_defaults(main=main)
-
-
-def main(args: argparse.Namespace) -> int:
-    from ina.base.cc import BuildError
-    from ina.p4.compiler.errors import CompileError
-    from ina.p4.compiler.reference.signals import InterpreterError
-    from ina.p4.compiler.reference.tables import TableError
-    from ina.p4.tools.stf_numbers import StfError
-
-    try:
-        return _search(args)
-    except CompileError as error:
-        print(error, file=sys.stderr)
-    except (BuildError, StfError, InterpreterError, TableError, ValueError) as error:
-        print(f"ina: {error}", file=sys.stderr)
-    except OSError as error:
-        print(f"ina: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
-    return WRONG
+    equal.set_defaults(main=reported(_search, WRONG))
 
 
 def _search(args: argparse.Namespace) -> int:

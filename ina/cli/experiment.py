@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ina.base import signals
 from ina.base.bounds import whole
 from ina.base.settings import ConfigError
+from ina.cli.errors import is_expected
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -142,24 +143,18 @@ def _guarded(args: argparse.Namespace) -> int:
     """Runs the command's ``action``; errors that a user can act on become one message and an exit status."""
     from rich.console import Console
 
-    from ina.aggregation.controller.client import ControlError
-    from ina.base.cc import BuildError
-    from ina.lab import agree, sweep
-    from ina.lab.results import record
-    from ina.lab.run import FAILURES
-    from ina.p4.compiler.errors import CompileError
-
-    failures = (*FAILURES, record.ResultsError, sweep.SweepFailed, agree.Disagreement, BuildError, ControlError, CompileError)
     try:
         args.action(args, Console())
     except ConfigError as error:
         print("\n".join(f"ina: {problem.text}" for problem in error.problems), file=sys.stderr)
         return 2
-    except failures as error:
-        print(f"ina: {error}", file=sys.stderr)
-        return 1
     except OSError as error:
         print(f"ina: {error.filename or getattr(args, 'results', '')}: {error.strerror}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        print(f"ina: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
         status, word = (signals.STATUS, "terminated") if isinstance(error, signals.Terminated) else (130, "interrupted")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ina.aggregation import protocols
 from ina.base.bounds import whole
-from ina.base.error_text import line
 from ina.base.plurals import counted
+from ina.cli.errors import reported
 
 if TYPE_CHECKING:
     from ina.aggregation.entries import JobProgram
@@ -57,7 +57,7 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     for name in ("losses", "duplicates", "timeouts"):
         budget.add_argument(f"--{name}", type=whole(0, 1000, "states multiply with each"), metavar="N", help="on one path")
     budget.add_argument("--depth", type=whole(1, 10**6), metavar="N", help="steps from the start (default: all)")
-    explore.set_defaults(main=main)
+    explore.set_defaults(main=reported(main, 2))
     simulate = subparsers.add_parser(
         "simulate",
         description="Runs a protocol's compiled program, its workers, its parameter server and the real controller in virtual "
@@ -73,53 +73,45 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     simulate.add_argument("--length", type=whole(1, 10**9), default=20_000, metavar="N",
                           help="events of one seed, about (default: 20000)")
     simulate.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: that of the protocol)")
-    simulate.set_defaults(main=simulate_main)
+    simulate.set_defaults(main=reported(simulate_main, 2))
 
 
 def main(args: argparse.Namespace) -> int:
     import numpy as np
 
-    from ina.aggregation import protocols
-    from ina.aggregation.controller.admission import AdmissionError
     from ina.base import paths
-    from ina.base.cc import BuildError
     from ina.p4.compiler.build import compile_program
-    from ina.p4.compiler.errors import CompileError
     from ina.p4.runtime.loaded_program import Program
     from ina.topology import specified
     from ina.worlds.virtual.explorable import job, starts
     from ina.worlds.virtual.explorer import Budget, Explorer
     from ina.worlds.virtual.restarts import jobs
 
-    try:
-        if args.then and (args.published or args.dtype != "int32" or args.tensors > 1):
-            raise ValueError("--then: jobs of one int32 tensor only, and not by the rules for published clients")
-        if args.then and (args.maxima or args.late):
-            raise ValueError("--then: neither with --maxima nor with --late")
-        if args.maxima and args.dtype != "int32":
-            raise ValueError("--maxima: of int32 only")
-        network = specified(args.topology)
-        pool = 1 << max(1, args.slots - 1).bit_length()
-        path = args.program or protocols.program(args.protocol or protocols.DEFAULT)
-        built = compile_program(path, defines={"VALUES": "32", "SLOTS": str(pool)}, include_dirs=[paths.p4_dir()])
-        program = Program(built.so_path)
-        protocol = _protocol(program.p4info, args.program, args.protocol)
-        if protocol.name != protocols.DEFAULT and (args.then or args.published):
-            raise ValueError(f"--then, --published: of the protocol switchml only, and the program is {protocol.title}'s")
-        options = {"slots": args.slots, "elements": args.elements, "restarts": args.forgetful}
-        if args.forgetful and any(getattr(args, name) is not None for name in ("losses", "duplicates", "timeouts", "depth")):
-            raise ValueError("--forgetful: only without a budget of faults")
+    if args.then and (args.published or args.dtype != "int32" or args.tensors > 1):
+        raise ValueError("--then: jobs of one int32 tensor only, and not by the rules for published clients")
+    if args.then and (args.maxima or args.late):
+        raise ValueError("--then: neither with --maxima nor with --late")
+    if args.maxima and args.dtype != "int32":
+        raise ValueError("--maxima: of int32 only")
+    network = specified(args.topology)
+    pool = 1 << max(1, args.slots - 1).bit_length()
+    path = args.program or protocols.program(args.protocol or protocols.DEFAULT)
+    built = compile_program(path, defines={"VALUES": "32", "SLOTS": str(pool)}, include_dirs=[paths.p4_dir()])
+    program = Program(built.so_path)
+    protocol = _protocol(program.p4info, args.program, args.protocol)
+    if protocol.name != protocols.DEFAULT and (args.then or args.published):
+        raise ValueError(f"--then, --published: of the protocol switchml only, and the program is {protocol.title}'s")
+    options = {"slots": args.slots, "elements": args.elements, "restarts": args.forgetful}
+    if args.forgetful and any(getattr(args, name) is not None for name in ("losses", "duplicates", "timeouts", "depth")):
+        raise ValueError("--forgetful: only without a budget of faults")
 
-        def explorer(first: int) -> Explorer:
-            if args.then:
-                return jobs(program, network, args.then, **options, first=first)
-            return job(program, network, protocol=protocol.name, **options, dtype=getattr(np, args.dtype), count=args.tensors,
-                       strict=not args.published, first=first, maximum=args.maxima, late=args.late)
+    def explorer(first: int) -> Explorer:
+        if args.then:
+            return jobs(program, network, args.then, **options, first=first)
+        return job(program, network, protocol=protocol.name, **options, dtype=getattr(np, args.dtype), count=args.tensors,
+                   strict=not args.published, first=first, maximum=args.maxima, late=args.late)
 
-        walks = [(first, explorer(first)) for first in args.first or starts(protocol, args.slots)]
-    except (ValueError, AdmissionError, CompileError, BuildError, OSError) as error:
-        print(f"ina: {line(error)}", file=sys.stderr)
-        return 2
+    walks = [(first, explorer(first)) for first in args.first or starts(protocol, args.slots)]
     counts = {name: getattr(args, name) for name in ("losses", "duplicates", "timeouts")}
     budget = Budget(**{name: count or 0 for name, count in counts.items()})
     bounded = args.depth is not None or any(count is not None for count in counts.values())
@@ -151,7 +143,6 @@ def main(args: argparse.Namespace) -> int:
 
 def _protocol(p4info: P4Info, program: Path | None, name: str | None) -> JobProgram:
     """Returns the protocol of that name, else the one that the program states. Raises ValueError: it states another, or none."""
-    from ina.aggregation import protocols
     from ina.aggregation.entries import program_named, recognise
 
     if name is not None or program is None:
@@ -175,29 +166,22 @@ def simulate_main(args: argparse.Namespace) -> int:
     import logging
     from collections import Counter
 
-    from ina.aggregation import protocols
     from ina.aggregation.entries import program_named
     from ina.base import paths
-    from ina.base.cc import BuildError
     from ina.p4.compiler.build import compile_program
-    from ina.p4.compiler.errors import CompileError
     from ina.p4.runtime.loaded_program import Program
     from ina.worlds.virtual.applications import applied_reductions
     from ina.worlds.virtual.simulation import Simulation, macros
 
     # it warns of switches, and parameter servers, that do not answer
     logging.getLogger("ina.aggregation.controller").setLevel(logging.ERROR)
-    try:
-        protocol = args.protocol or protocols.DEFAULT
-        entries = program_named(protocol)
-        built = compile_program(args.program or protocols.program(protocol), defines=macros(protocol),
-                                include_dirs=[paths.p4_dir()])
-        program = Program(built.so_path)
-        _check_statement(entries, program.p4info, args.program)
-        applied_reductions(entries)
-    except (ValueError, CompileError, BuildError, OSError) as error:
-        print(f"ina: {line(error)}", file=sys.stderr)
-        return 2
+    protocol = args.protocol or protocols.DEFAULT
+    entries = program_named(protocol)
+    built = compile_program(args.program or protocols.program(protocol), defines=macros(protocol),
+                            include_dirs=[paths.p4_dir()])
+    program = Program(built.so_path)
+    _check_statement(entries, program.p4info, args.program)
+    applied_reductions(entries)
     began, events, tensors, seed = time.monotonic(), 0, 0, args.seed
     faults: Counter[str] = Counter()
     while events < args.events:

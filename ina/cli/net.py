@@ -8,12 +8,14 @@ import os
 import signal
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.base.bounds import whole
 from ina.base.error_text import line
+from ina.cli.errors import reported
 from ina.cli.topo import parameters, parser
 from ina.net import state
 from ina.topology import link_events
@@ -41,7 +43,7 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     up.add_argument("--at", default="all", metavar="NAME,...", help="with --pcap: ports (s1-eth1), hosts (h1), links (h1-s1), "
                     "switches (s1), or all ports of all switches (the default)")
     up.add_argument("--command", help="run this at the prompt and take the network down, such as: pingall")
-    up.set_defaults(main=_up, keys=tuple(parameters()))
+    up.set_defaults(main=reported(_up), keys=tuple(parameters()))
     verbs.add_parser("down", help="take down the network that is up, or what a killed one left").set_defaults(main=_down)
     for verb, help_text in (("fail", "cut a link: frames on it are lost without a word, until it is healed"),
                             ("heal", "mend a link: it is up, at its own rate and delay"),
@@ -71,11 +73,8 @@ def _change(args: argparse.Namespace) -> int:
     text = " ".join(["at", "0s", *words])
     try:
         link_events.check([text])
-        client = Client(str(state.run_dir() / "switch.sock"), PATIENCE)
-        try:
+        with closing(Client(str(state.run_dir() / "switch.sock"), PATIENCE)) as client:
             client.change_links([text])
-        finally:
-            client.close()
     except topologies.TopologyError as error:
         print(f"ina: {line(error)}", file=sys.stderr)
         return 2
@@ -92,9 +91,8 @@ def _time(text: str) -> str:
 
 
 def _up(args: argparse.Namespace) -> int:
-    from ina.aggregation.controller.client import ControlError
     from ina.aggregation.lane import VALUES
-    from ina.worlds.testbed.mininet import MininetMissing, Network
+    from ina.worlds.testbed.mininet import Network
 
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -111,9 +109,6 @@ def _up(args: argparse.Namespace) -> int:
                   f"{', '.join(f'{h.name} {h.ip}' for h in topology.hosts)}; "
                   f"INA_SWITCH={network.socket}", flush=True)
             network.prompt(args.command)
-    except (MininetMissing, state.Busy, topologies.TopologyError, ControlError, OSError, ValueError) as error:
-        print(f"ina: {line(error)}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print("The network is down.")
     return 0

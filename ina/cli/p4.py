@@ -1,17 +1,15 @@
-"""`ina compile`, `ina stf`, `ina explain`, `ina trace`: their arguments and error messages."""
+"""`ina compile`, `ina stf`, `ina explain`, `ina trace`: their arguments and output."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ina.base.bounds import whole
-
-PORT_BITS = 9  # of a port number, in v1model and on a Tofino 1
+from ina.cli.errors import Command, reported
 
 
 def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,7 +33,7 @@ def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     stf.add_argument(
         "--target", choices=("compiled", "interpreter", "both"), default="both", help="who is judged (default: both)"
     )
-    _preprocessing(stf)
+    preprocessing(stf)
     externs(stf)
 
     explain = _command(subparsers, "explain", _explain)
@@ -47,24 +45,26 @@ def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     externs(trace)
     trace.add_argument("packets", help="a pcap file, or one frame in hexadecimal digits")
     trace.add_argument("--entries", type=Path, metavar="FILE.stf", help="table entries, groups and sessions as in STF")
-    trace.add_argument("--port", type=whole(0, 511), default=0, help="where the frames come in (default: 0)")
+    trace.add_argument("--port", type=whole(0, 511, "programs have 9 bits for it"), default=0,
+                       help="where the frames come in (default: 0)")
     trace.add_argument("--limit", type=whole(1, 10**9), default=100, help="packets to show (default: 100)")
 
 
 def _command(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Callable[[argparse.Namespace], int]
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Command
 ) -> argparse.ArgumentParser:
     command = subparsers.add_parser(name)
-    command.set_defaults(main=lambda args: _report_errors(run, args))
+    command.set_defaults(main=reported(run))
     return command
 
 
 def _program(command: argparse.ArgumentParser) -> None:
     command.add_argument("program", type=Path)
-    _preprocessing(command)
+    preprocessing(command)
 
 
-def _preprocessing(command: argparse.ArgumentParser) -> None:
+def preprocessing(command: argparse.ArgumentParser) -> None:
+    """Adds -D and -I."""
     command.add_argument(
         "-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro"
     )
@@ -102,25 +102,6 @@ def _load(args: argparse.Namespace) -> Any:
     if program.warnings:
         print(errors.render(program.warnings, program.sources, "warning"), file=sys.stderr)
     return program
-
-
-def _report_errors(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
-    """Runs a command; errors in its input go to stderr, with status 1."""
-    from ina.base.cc import BuildError
-    from ina.p4.compiler.errors import CompileError
-    from ina.p4.compiler.reference.signals import InterpreterError
-    from ina.p4.compiler.reference.tables import TableError
-    from ina.p4.tools.stf_numbers import StfError
-
-    try:
-        return run(args)
-    except CompileError as error:
-        print(error, file=sys.stderr)
-    except (BuildError, StfError, InterpreterError, TableError, ValueError) as error:
-        print(f"ina: {error}", file=sys.stderr)
-    except OSError as error:
-        print(f"ina: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
-    return 1
 
 
 def _compile(args: argparse.Namespace) -> int:
@@ -198,15 +179,10 @@ def _explain(args: argparse.Namespace) -> int:
 
 
 def _trace(args: argparse.Namespace) -> int:
-    from ina.p4.tools import trace
+    from ina.p4.tools import stf_file, trace
 
     program = _load(args)
-    try:
-        entries = args.entries.read_text(encoding="utf-8") if args.entries else ""
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{args.entries}: byte {error.start} is not UTF-8") from None
-    if not 0 <= args.port < 1 << PORT_BITS:
-        raise ValueError(f"--port {args.port}: expected 0 to {(1 << PORT_BITS) - 1}: programs have {PORT_BITS} bits for it")
+    entries = stf_file.read(args.entries) if args.entries else ""
     tracer = trace.Tracer(program, entries, str(args.entries or ""), args.externs)
     for number, (seconds, frame) in enumerate(trace.packets(args.packets, args.limit), start=1):
         print("\n".join(tracer.packet(number, frame, args.port, seconds)))

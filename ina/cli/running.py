@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -49,11 +49,8 @@ def _names(args: argparse.Namespace) -> list[str]:
 
 
 def _ask(name: str, *operations: str) -> dict[str, dict]:
-    client = Client(name, ANSWER)
-    try:
+    with closing(Client(name, ANSWER)) as client:
         return {operation: client.ask(operation) for operation in operations}
-    finally:
-        client.close()
 
 
 def _ask_all(args: argparse.Namespace, ask: Callable[[str], dict]) -> dict[str, dict]:

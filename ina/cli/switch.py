@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ina.base import signals
 from ina.base.bounds import whole
-from ina.cli.p4 import externs
+from ina.cli.errors import reported
+from ina.cli.p4 import externs, preprocessing
 from ina.p4.rpc import connections as rpc
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     programs = run.add_mutually_exclusive_group(required=True)
     programs.add_argument("program", nargs="?", type=Path, help="a P4 source, or a compiled program (.so)")
     programs.add_argument("--no-p4", action="store_true", help="wait for a controller to bring the program")
-    run.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro")
-    run.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
+    preprocessing(run)
     externs(run)
     run.add_argument(
         "-i", "--interface", action="append", default=[], metavar="PORT@WHERE",
@@ -64,27 +64,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     )
     run.add_argument("--pcap", nargs="?", const=Path("."), type=Path, metavar="FOLDER", help="capture each port's frames there")
     run.add_argument("-L", "--log-level", choices=LEVELS, default="info", help="how much to tell (default: %(default)s)")
-    run.set_defaults(main=_main)
-
-
-def _main(args: argparse.Namespace) -> int:
-    from ina.base.cc import BuildError
-    from ina.p4.compiler.errors import CompileError
-
-    logging.basicConfig(level=LEVELS[args.log_level], format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("grpc._common").addFilter(one_line)
-    try:
-        _run(args)
-    except CompileError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except (BuildError, ValueError) as error:
-        print(f"ina: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"ina: {error.filename + ': ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
-        return 1
-    return 0
+    run.set_defaults(main=reported(_run))
 
 
 def one_line(record: logging.LogRecord) -> bool:
@@ -95,7 +75,7 @@ def one_line(record: logging.LogRecord) -> bool:
     return True
 
 
-def _run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> int:
     from ina.base import paths
     from ina.net.ports import UdpPort
     from ina.p4.compiler.build import compile_program
@@ -104,16 +84,14 @@ def _run(args: argparse.Namespace) -> None:
     from ina.p4.p4runtime.service import Server
     from ina.p4.runtime import Program, Switch
 
+    logging.basicConfig(level=LEVELS[args.log_level], format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("grpc._common").addFilter(one_line)
     ports = dict(parse_interface(text) for text in args.interface)
     if len(ports) != len(args.interface):
         raise ValueError("-i: a port number is given twice")
     if args.cpu_port and args.cpu_port in ports:
         raise ValueError(f"-i {args.cpu_port}@{ports[args.cpu_port]}: this port is for packet-in and packet-out; "
                          "another number, or --cpu-port")
-    if not 0 <= args.pipes <= 4:
-        raise ValueError(f"--pipes {args.pipes}: expected 1 to 4")
-    if not 0 <= args.device_id < 1 << 64:
-        raise ValueError(f"--device-id {args.device_id}: expected 0 to 2^64 - 1, as in P4Runtime's messages")
     is_source = args.program is not None and args.program.suffix == ".p4"
     if args.externs is not None and not is_source:
         raise ValueError(f"--externs {args.externs}: it belongs to a P4 source, which is compiled here")
@@ -173,6 +151,7 @@ def _run(args: argparse.Namespace) -> None:
             print(f"P4Runtime: {server.address}, device {args.device_id}; ports: {', '.join(names) or 'none'}; "
                   f"{access.described(args.grpc)}", flush=True)
             signals.wait()
+    return 0
 
 
 def _with_pipes(program: Program, pipes: int) -> Program:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ina.base.bounds import whole
@@ -42,19 +43,12 @@ def main(args: argparse.Namespace) -> int:
         print(dissector.generate(wire, layout.size_codes(), kinds.switchml(), kinds.SOURCE), end="")
         print(dissector_atp.generate(atp, kinds.atp(), kinds.ATP_SOURCE), end="")
     else:
-        print("\n".join(_table(wire)))
+        print(f"{'header':10} {'field':16} {'byte':>5} {'bit':>3} {'width':>9}")
+        frames = {"data": layout.DATA, "without payload": layout.HEAD, "pending": layout.PENDING}
+        print("\n".join(_table(wire, wire.headers, frames)))
         print("\nATP")
-        print("\n".join(_atp_table(atp)))
+        print("\n".join(_table(atp, ("atp", "values"), {"data": layout.ATP_DATA, "without payload": layout.ATP_HEAD})))
     return 0
-
-
-def _atp_table(wire: Layout) -> list[str]:
-    from ina.aggregation.wire.layout import ATP_DATA, ATP_HEAD
-
-    lines = [_line(wire, name, field, wire.offset(name, ATP_DATA)) for name in ("atp", "values") for field in wire[name].fields]
-    for title, frame in (("data", ATP_DATA), ("without payload", ATP_HEAD)):
-        lines.append(f"{title}: {wire.size(frame)} bytes: {' | '.join(frame)}")
-    return lines
 
 
 def _line(wire: Layout, name: str, field: Field, start: int) -> str:
@@ -63,14 +57,8 @@ def _line(wire: Layout, name: str, field: Field, start: int) -> str:
     return f"{name:10} {field.name:16} {byte:5} {bit:3} {width:>9}{'  signed' if field.signed else ''}"
 
 
-def _table(wire: Layout) -> list[str]:
-    """Returns a line for each field with its place in the frame, and one for each kind of frame."""
-    from ina.aggregation.wire.layout import DATA, HEAD, PENDING
-
-    lines = [f"{'header':10} {'field':16} {'byte':>5} {'bit':>3} {'width':>9}"]
-    for name, header in wire.headers.items():
-        start = wire.offset(name, PENDING if name == "pending" else DATA)
-        lines += [_line(wire, name, field, start) for field in header.fields]
-    for title, frame in (("data", DATA), ("without payload", HEAD), ("pending", PENDING)):
-        lines.append(f"{title}: {wire.size(frame)} bytes: {' | '.join(frame)}")
-    return lines
+def _table(wire: Layout, names: Iterable[str], frames: Mapping[str, Sequence[str]]) -> list[str]:
+    """Returns a line for each field of these headers, with its place in the first frame that has it, and one for each frame."""
+    places = {name: wire.offset(name, next(frame for frame in frames.values() if name in frame)) for name in names}
+    lines = [_line(wire, name, field, start) for name, start in places.items() for field in wire[name].fields]
+    return lines + [f"{title}: {wire.size(frame)} bytes: {' | '.join(frame)}" for title, frame in frames.items()]
