@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
@@ -29,9 +30,9 @@ from ina.base.plurals import counted
 from ina.lab.doctor import reachability
 from ina.lab.processors import ticks
 from ina.worlds.dpdk import requirements as fast_path
+from ina.worlds.dpdk.requirements import BAD, FACT, GOOD, WARNING, read
 from ina.worlds.testbed.mininet import missing
 
-GOOD, WARNING, BAD, FACT = "good", "warning", "bad", "fact"
 TORCH = (2, 7), (2, 15)  # oldest and newest release that the back end was tried with
 ETHERNET = 14  # bytes of a frame before its IP packet
 LARGER = "a larger MTU on the NICs of both hosts and on the switch's ports"
@@ -52,11 +53,9 @@ class Finding:
     advice: str = ""
 
 
-def read(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""
+def _judged(good: bool, what: str, found: str, advice: str, otherwise: str = WARNING) -> Finding:
+    """Returns a good finding, or one that is ``otherwise``, with advice."""
+    return Finding(GOOD, what, found) if good else Finding(otherwise, what, found, advice)
 
 
 # ---- the machine
@@ -93,10 +92,7 @@ def software() -> Iterator[Finding]:
     version = metadata.version("torch")
     number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     versions = f"{'.'.join(map(str, TORCH[0]))} to {'.'.join(map(str, TORCH[1]))}"
-    if TORCH[0] <= number <= TORCH[1]:
-        yield Finding(GOOD, "torch", version)
-    else:
-        yield Finding(WARNING, "torch", version, f"the back end was tried with {versions}")
+    yield _judged(TORCH[0] <= number <= TORCH[1], "torch", version, f"the back end was tried with {versions}")
     if not any(point.value.startswith("ina.") for point in metadata.entry_points(group="torch.backends")):
         advice = "install the package, or call ina.backend.register()"
         yield Finding(WARNING, "back end", "torch does not find it by itself", advice)
@@ -105,18 +101,13 @@ def software() -> Iterator[Finding]:
 def processors(workers: int) -> Iterator[Finding]:
     count = len(os.sched_getaffinity(0))
     summary = f"{count} for {counted(workers, 'worker')} and a switch"
-    if count > workers:
-        yield Finding(GOOD, "processors", summary)
-    else:
-        yield Finding(WARNING, "processors", summary, "they take turns: times are the machine's, not the network's")
+    yield _judged(count > workers, "processors", summary, "they take turns: times are the machine's, not the network's")
     if load := os.getloadavg()[0] / count:
-        yield Finding(GOOD if load < 0.5 else WARNING, "load", f"{load:.2f} per processor",
-                      "" if load < 0.5 else "something else is running: measure when it is not")
+        yield _judged(load < 0.5, "load", f"{load:.2f} per processor", "something else is running: measure when it is not")
     governors = {read(f"/sys/devices/system/cpu/cpu{n}/cpufreq/scaling_governor") for n in os.sched_getaffinity(0)} - {""}
     if governors:
-        steady = governors == {"performance"}
-        yield Finding(GOOD if steady else WARNING, "frequency governor", ", ".join(sorted(governors)),
-                      "" if steady else "figures will vary; 'performance' keeps them steady")
+        yield _judged(governors == {"performance"}, "frequency governor", ", ".join(sorted(governors)),
+                      "figures will vary; 'performance' keeps them steady")
 
 
 def clock() -> Iterator[Finding]:
@@ -128,34 +119,27 @@ def clock() -> Iterator[Finding]:
             time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         costs.append((time.perf_counter_ns() - began) / calls)
     cost = min(costs)
-    fast = cost < 500
-    yield Finding(GOOD if fast else WARNING, "clock", f"{source or 'unknown source'}, {cost:.0f} ns a call from Python",
-                  "" if fast else "a clock that needs a system call slows every batch of packets; prefer tsc")
+    yield _judged(cost < 500, "clock", f"{source or 'unknown source'}, {cost:.0f} ns a call from Python",
+                  "a clock that needs a system call slows every batch of packets; prefer tsc")
 
 
 def program(protocol: str, values: int, slots: int) -> Iterator[Finding]:
     """Checks that the protocol's program compiles, and how many jobs have room."""
     path, began = protocols.program(protocol), time.monotonic()
-    process = _switch(protocol, values, slots)
-    try:
-        ready = process.wait_ready()
-        yield Finding(GOOD, "program", f"{path.name}, {values} values, ready in {time.monotonic() - began:.1f} s")
-        jobs = ready["free_slots"] // slots
-        room = f"room for {counted(jobs, 'process group')} of {counted(slots, 'slot')} each"
-        yield Finding(GOOD if jobs > 1 else WARNING, "slots", room,
-                      "" if jobs > 1 else "each further group goes to Gloo: fewer INA_SLOTS, or more SLOTS")
-    except ControlError as error:
-        yield Finding(BAD, "program", f"{path}: {error}", "ina compile shows where")
-    finally:
-        process.close()
+    with closing(_switch(protocol, values, slots)) as process:
+        try:
+            ready = process.wait_ready()
+            yield Finding(GOOD, "program", f"{path.name}, {values} values, ready in {time.monotonic() - began:.1f} s")
+            jobs = ready["free_slots"] // slots
+            room = f"room for {counted(jobs, 'process group')} of {counted(slots, 'slot')} each"
+            yield _judged(jobs > 1, "slots", room, "each further group goes to Gloo: fewer INA_SLOTS, or more SLOTS")
+        except ControlError as error:
+            yield Finding(BAD, "program", f"{path}: {error}", "ina compile shows where")
 
 
 def testbed() -> Iterator[Finding]:
     lacking = missing()
-    if lacking:
-        yield Finding(WARNING, "testbed", lacking, "the local world needs none of it")
-    else:
-        yield Finding(GOOD, "testbed", "root and Mininet are there")
+    yield _judged(not lacking, "testbed", lacking or "root and Mininet are there", "the local world needs none of it")
 
 
 # ---- a network interface
@@ -169,12 +153,10 @@ def interface(name: str, frame: int, values: int) -> Iterator[Finding]:
         yield Finding(BAD, name, "there is no such interface", f"there are: {others}")
         return
     state = read(f"{place}/operstate")
-    yield Finding(GOOD if state in ("up", "unknown") else BAD, f"{name} link", state,
-                  "" if state in ("up", "unknown") else f"ip link set {name} up; check the cable")
+    yield _judged(state in ("up", "unknown"), f"{name} link", state, f"ip link set {name} up; check the cable", BAD)
     mtu = int(read(f"{place}/mtu"))
-    fits = mtu >= frame - 14
-    yield Finding(GOOD if fits else BAD, f"{name} MTU", f"{mtu}, packets need {frame - 14}",
-                  "" if fits else f"ip link set {name} mtu {frame - 14}, or fewer INA_VALUES")
+    yield _judged(mtu >= frame - 14, f"{name} MTU", f"{mtu}, packets need {frame - 14}",
+                  f"ip link set {name} mtu {frame - 14}, or fewer INA_VALUES", BAD)
     speed = read(f"{place}/speed")
     if speed.lstrip("-").isdigit() and int(speed) > 0:
         rate = int(speed) * 1e6 * values / (8 * (frame + ETHERNET_OVERHEAD))
@@ -183,11 +165,8 @@ def interface(name: str, frame: int, values: int) -> Iterator[Finding]:
         features = subprocess.run(["ethtool", "-k", name], capture_output=True, text=True, timeout=60).stdout
         enabled = [feature for feature in ("generic-receive-offload", "large-receive-offload", "tcp-segmentation-offload")
                    if re.search(rf"^{feature}: on", features, re.M)]
-        advice = f"a switch on it may see frames longer than the wire's: ethtool -K {name} gro off lro off tso off"
-        if enabled:
-            yield Finding(WARNING, f"{name} offloads", f"{', '.join(enabled)} on", advice)
-        else:
-            yield Finding(GOOD, f"{name} offloads", "off")
+        yield _judged(not enabled, f"{name} offloads", f"{', '.join(enabled)} on" if enabled else "off",
+                      f"a switch on it may see frames longer than the wire's: ethtool -K {name} gro off lro off tso off")
     for key in ("rmem_max", "wmem_max"):
         size = read(f"/proc/sys/net/core/{key}")
         if size and int(size) < 1 << 20:
@@ -235,37 +214,29 @@ def _switch(protocol: str, values: int, slots: int) -> SwitchProcess:
 
 def trial(protocol: str, workers: int, values: int, slots: int, port: str) -> Iterator[Finding]:
     """Runs a real job of ``workers`` threads and a switch process: round trip, goodput, and bottleneck."""
-    process = _switch(protocol, values, slots)
-    clients: list[Client] = []
-    endpoints: list[Endpoint] = []
-    try:
-        process.wait_ready()
-        clients = [Client(process.name) for _ in range(workers)]
-        for index, client in enumerate(clients):
-            client.join("doctor", index)
-            client.admit("doctor", workers)
-        for index, client in enumerate(clients):
-            endpoints.append(_endpoint(client, index, port))
-        small = _all_reduce_seconds(endpoints, lambda i: np.ones(1, np.float32), ROUNDS)
-        busy, began = ticks()[0], time.monotonic()
-        large = _all_reduce_seconds(endpoints, lambda i: np.full(ELEMENTS, i, np.float32), ROUNDS)
-        seconds, spent = (ticks()[0] - busy) / os.sysconf("SC_CLK_TCK"), time.monotonic() - began
-        stats = [endpoint.stats for endpoint in endpoints]
-    except (ControlError, OSError, RuntimeError) as error:
-        yield Finding(BAD, "all-reduce", str(error))
-        return
-    finally:
-        for endpoint in endpoints:
-            endpoint.close()
-        for client in clients:
-            client.close()
-        process.close()
+    with ExitStack() as stack:
+        process = stack.enter_context(closing(_switch(protocol, values, slots)))
+        try:
+            process.wait_ready()
+            clients = [stack.enter_context(closing(Client(process.name))) for _ in range(workers)]
+            for index, client in enumerate(clients):
+                client.join("doctor", index)
+                client.admit("doctor", workers)
+            endpoints = [stack.enter_context(closing(_endpoint(client, index, port))) for index, client in enumerate(clients)]
+            small = _all_reduce_seconds(endpoints, lambda i: np.ones(1, np.float32), ROUNDS)
+            busy, began = ticks()[0], time.monotonic()
+            large = _all_reduce_seconds(endpoints, lambda i: np.full(ELEMENTS, i, np.float32), ROUNDS)
+            seconds, spent = (ticks()[0] - busy) / os.sysconf("SC_CLK_TCK"), time.monotonic() - began
+            stats = [endpoint.stats for endpoint in endpoints]
+        except (ControlError, OSError, RuntimeError) as error:
+            yield Finding(BAD, "all-reduce", str(error))
+            return
     yield Finding(FACT, "4-byte all-reduce", f"{small * 1e6:.0f} us over {port}")
     goodput = f"{8 * SIZE / large / 1e9:.1f} Gb/s for each worker"
     yield Finding(FACT, f"{SIZE >> 20} MiB all-reduce", f"{large * 1e3:.2f} ms: {goodput}")
     resent = sum(each["retransmissions"] for each in stats) / max(1, sum(each["tx_packets"] for each in stats))
-    yield Finding(GOOD if resent < 0.001 else WARNING, "sent again", f"{resent:.2%} of the packets",
-                  "" if resent < 0.001 else "lost, or later than the time-out: another process takes the processors")
+    yield _judged(resent < 0.001, "sent again", f"{resent:.2%} of the packets",
+                  "lost, or later than the time-out: another process takes the processors")
     count = len(os.sched_getaffinity(0))
     use = seconds / spent / count
     yield Finding(FACT, "bound by", f"{'the processors' if use > 0.85 else 'waiting for each other'}: {use:.0%} of {count} busy")
@@ -332,20 +303,17 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
     if options.target == "dpdk":
         yield from processors(options.workers)
         yield from (Finding(*finding) for finding in fast_path.examine())
-        for name in options.interface:
-            yield from interface(name, frame, options.values)
-        return
-    if options.target:
-        for name in options.interface:
-            yield from interface(name, frame, options.values)
-        yield from peers(options.peer, frame, options.count)
-        return
-    yield from software()
-    yield from processors(options.workers)
-    yield from clock()
-    yield from testbed()
+    elif not options.target:
+        yield from software()
+        yield from processors(options.workers)
+        yield from clock()
+        yield from testbed()
     for name in options.interface:
         yield from interface(name, frame, options.values)
+    if options.target == "tofino":
+        yield from peers(options.peer, frame, options.count)
+    if options.target:
+        return
     yield from program(options.protocol, options.values, options.slots)
     if not options.quick:
         yield from trial(options.protocol, options.workers, options.values, options.slots, options.port)

@@ -22,13 +22,12 @@ MOST = 100_000  # probes
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2  # ip(7)
 
 
-def open_socket(bind: tuple[str, int], whole: bool = True) -> socket.socket:
-    """Opens a UDP socket at `bind`; `whole`: datagrams longer than the path's MTU are refused, not fragmented. Raises OSError."""
+def open_socket(bind: tuple[str, int]) -> socket.socket:
+    """Opens a UDP socket at `bind`: datagrams longer than the path's MTU are refused, not fragmented. Raises OSError."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        if whole:
-            sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+        sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
         sock.bind(bind)
     except BaseException:
         sock.close()
@@ -62,10 +61,6 @@ class Probes:
     answered: int = 0
     rtts: list[float] = field(default_factory=list)
     error: str = ""
-
-    @property
-    def loss(self) -> float:
-        return 1 - self.answered / self.sent if self.sent else 1.0
 
     def quantile(self, q: float) -> float:
         ordered = sorted(self.rtts)

@@ -66,14 +66,18 @@ class DeploymentError(RuntimeError):
 
 
 class Deployable(ABC):
-    """A switch behind one control interface: its `name` for people, and the switch's `address`."""
+    """A switch behind one control interface, `target`, which is closed with it: its `name` for people, and the switch's
+    `address`."""
 
     name: str
-    address: str
+
+    def __init__(self, target: Any):
+        self.target, self.address = target, target.address
 
     @property
-    @abstractmethod
-    def p4info(self) -> P4Info: ...
+    def p4info(self) -> P4Info:
+        p4info: P4Info = self.target.p4info
+        return p4info
 
     @abstractmethod
     def dev_port(self, name: str) -> int:
@@ -83,9 +87,20 @@ class Deployable(ABC):
     def port(self, port: PortConfig) -> Step:
         """Plans the configuration of a port."""
 
-    @abstractmethod
     def entities(self, title: str, entities: Iterable[Entity]) -> Step:
         """Plans to bring the entities in place. Raises EntityError."""
+        changes, there = list[Change](), 0
+        for entity in entities:
+            present = next(iter(self.target.read([entity])), None)
+            if present is not None and _same(present, entity):
+                there += 1
+            else:
+                changes += self._changes(entity, present)
+        return Step(title, changes, there)
+
+    @abstractmethod
+    def _changes(self, entity: Entity, present: Entity | None) -> list[Change]:
+        """Returns the changes that bring one entity in the place of the one that is present, if any."""
 
     @abstractmethod
     def mirror(self, mirror: Mirror) -> Step: ...
@@ -102,8 +117,8 @@ class Deployable(ABC):
     def differs(self, step: Step) -> list[str]:
         """Reads a step back. Returns the differences from what was written, in words."""
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.target.close()
 
     def status(self) -> list[str]:
         """Lines for people after the deployment."""
@@ -111,17 +126,14 @@ class Deployable(ABC):
 
 
 class Bfrt(Deployable):
-    """A switch over BFRuntime; closes `target` with it."""
+    """A switch over BFRuntime."""
 
     name = "BFRuntime"
+    target: BfRuntimeTarget
 
     def __init__(self, target: BfRuntimeTarget):
-        self.target, self.address = target, target.address
+        super().__init__(target)
         self._ports: dict[int, str] = {}
-
-    @property
-    def p4info(self) -> P4Info:
-        return self.target.p4info
 
     def dev_port(self, name: str) -> int:
         return self.target.dev_port(name)
@@ -137,17 +149,10 @@ class Bfrt(Deployable):
             return Step(title, [Change("DELETE", Row(row.table, row.key), before=present), Change("INSERT", row)])
         return Step(title, [_change(row, present)])
 
-    def entities(self, title: str, entities: Iterable[Entity]) -> Step:
-        changes, there = [], 0
-        for entity in entities:
-            present = next(iter(self.target.read([entity])), None)
-            if present is not None and _same(present, entity):
-                there += 1
-                continue
-            update = Update("INSERT" if present is None else "MODIFY", entity)
-            for type_, row in self.target.changes(update):
-                changes.append(Change(type_, row, before=None if type_ == "INSERT" else self._row(row)))
-        return Step(title, changes, there)
+    def _changes(self, entity: Entity, present: Entity | None) -> list[Change]:
+        update = Update("INSERT" if present is None else "MODIFY", entity)
+        return [Change(type_, row, before=None if type_ == "INSERT" else self._row(row))
+                for type_, row in self.target.changes(update)]
 
     def mirror(self, mirror: Mirror) -> Step:
         port = self.dev_port(mirror.port) if mirror.port else 0
@@ -196,30 +201,16 @@ class Bfrt(Deployable):
         return wrong
 
     def status(self) -> list[str]:
-        configured = self.target.ports()
-        lines = []
-        for number, name in sorted(self._ports.items()):
-            if number in configured:
-                state = "up" if configured[number].get("$PORT_UP") else "DOWN: cable, speed, FEC, autonegotiation?"
-                lines.append(f"port {name} (device port {number}): {state}")
-        return lines
-
-    def close(self) -> None:
-        self.target.close()
+        states = {number: "up" if row.get("$PORT_UP") else "DOWN: cable, speed, FEC, autonegotiation?"
+                  for number, row in self.target.ports().items()}
+        return [f"port {name} (device port {number}): {states[number]}"
+                for number, name in sorted(self._ports.items()) if number in states]
 
 
 class P4Runtime(Deployable):
-    """A switch over P4Runtime; closes `remote` with it. Ports are numbers, and are configured by other means."""
+    """A switch over P4Runtime. Ports are numbers, and are configured by other means."""
 
     name = "P4Runtime"
-
-    def __init__(self, remote: Any):
-        self.remote, self.address = remote, remote.address
-
-    @property
-    def p4info(self) -> P4Info:
-        p4info: P4Info = self.remote.p4info
-        return p4info
 
     def dev_port(self, name: str) -> int:
         if not name.isdigit():
@@ -230,16 +221,9 @@ class P4Runtime(Deployable):
         self.dev_port(port.name)
         return Step(f"port {port.name}: not P4Runtime's; configure it by the switch's own means", [])
 
-    def entities(self, title: str, entities: Iterable[Entity]) -> Step:
-        changes, there = [], 0
-        for entity in entities:
-            present = next(iter(self.remote.read([entity])), None)
-            if present is not None and _same(present, entity):
-                there += 1
-                continue
-            type_ = "INSERT" if present is None else "MODIFY"
-            changes.append(Change(type_, _shown(entity), Update(type_, entity), present))
-        return Step(title, changes, there)
+    def _changes(self, entity: Entity, present: Entity | None) -> list[Change]:
+        type_ = "INSERT" if present is None else "MODIFY"
+        return [Change(type_, _shown(entity), Update(type_, entity), present)]
 
     def mirror(self, mirror: Mirror) -> Step:
         if not mirror.port:
@@ -250,24 +234,21 @@ class P4Runtime(Deployable):
         return self.entities(f"mirror session {mirror.session}", [session])
 
     def write(self, step: Step) -> None:
-        self.remote.write([c.update for c in step.changes])
+        self.target.write([c.update for c in step.changes])
 
     def undo(self, step: Step) -> None:
-        self.remote.write([Update("DELETE", c.entity) if c.before is None else Update("MODIFY", c.before)
+        self.target.write([Update("DELETE", c.entity) if c.before is None else Update("MODIFY", c.before)
                            for c in reversed(step.changes)])
 
     def differs(self, step: Step) -> list[str]:
         wrong = []
         for change in step.changes:
-            present = next(iter(self.remote.read([change.entity])), None)
+            present = next(iter(self.target.read([change.entity])), None)
             if present is None:
                 wrong.append(f"{change.row} is not there")
             elif not _same(present, change.entity):
                 wrong.append(f"{change.row} is {_shown(present)}")
         return wrong
-
-    def close(self) -> None:
-        self.remote.close()
 
 
 def _change(row: Row, before: Row | None) -> Change:

@@ -44,10 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spin(seconds: float | None, eal: Sequence[str]) -> float:
-    """Returns the seconds to spin. Raises ValueError. On a shared processor the default is not to: for milliseconds a spinning
-    thread would keep the threads from running whose frames it waits for."""
-    if seconds is not None and not 0 <= seconds <= LONGEST:
-        raise ValueError(f"--spin {seconds:g}: expected 0 to {LONGEST:g} seconds")
+    """Returns the seconds to spin. On a shared processor the default is not to: for milliseconds a spinning thread would keep the
+    threads from running whose frames it waits for."""
     return seconds if seconds is not None else OWN if eal else SHARED
 
 
@@ -57,13 +55,11 @@ class Devices:
     ``shards``: claims of UDP ports by as many threads, each of which gets a port on every device (``ports``: lists): on a queue
     of its own where the device takes flow rules, else steered in software (``steering`` says which). One: ``ports`` are ports.
     ``eal``: its arguments; none: ``dpdk.arguments``. ``timeout``: seconds for the far end of a memif client to be there.
-    Raises DpdkError, ValueError; then nothing is left open.
+    Raises DpdkError; then nothing is left open.
     """
 
     def __init__(self, names: Mapping[int, str], eal: Sequence[str], max_frame: int, server: bool, mbufs: int = 0,
                  descriptors: int = DESCRIPTORS, timeout: float = 0.0, shards: Sequence[Sequence[range]] = ((),)):
-        if not 32 <= descriptors <= 32768:
-            raise ValueError(f"--descriptors {descriptors}: expected 32 to 32768")
         mbufs = mbufs or CACHES + len(names) * len(shards) * (2 * descriptors + HELD)
         memory = 64 + mbufs * (max(max_frame + 1024, 2048) + 512) // 1_000_000 + 8 * len(names)
         dpdk.start(list(eal) or dpdk.arguments(list(names.values()), memory))

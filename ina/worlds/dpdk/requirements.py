@@ -15,9 +15,10 @@ ENOUGH = 512  # MiB of huge pages: a pool for two ports
 Finding = tuple[str, str, str, str]  # verdict, subject, state, advice
 
 
-def _read(path: Path) -> str:
+def read(path: Path | str) -> str:
+    """Returns the text of a small file; "": it cannot be read."""
     try:
-        return path.read_text().strip()
+        return Path(path).read_text().strip()
     except OSError:
         return ""
 
@@ -38,7 +39,7 @@ def examine(sys: Path = Path("/sys")) -> Iterator[Finding]:
     groups = sys / "kernel/iommu_groups"
     yield (GOOD, "IOMMU", "on", "") if groups.is_dir() and any(groups.iterdir()) else (
         WARNING, "IOMMU", "off", "NICs by vfio-pci need it: intel_iommu=on iommu=pt on the kernel's command line")
-    isolated = _read(sys / "devices/system/cpu/isolated")
+    isolated = read(sys / "devices/system/cpu/isolated")
     yield (GOOD, "isolated cores", isolated, "") if isolated else (
         WARNING, "isolated cores", "none", "other threads interrupt those that poll: isolcpus=... nohz_full=... rcu_nocbs=...")
     yield from _nics(sys / "bus/pci/devices")
@@ -47,12 +48,12 @@ def examine(sys: Path = Path("/sys")) -> Iterator[Finding]:
 def _nics(devices: Path) -> Iterator[Finding]:
     any_nic = False
     for device in sorted(devices.glob("*")):
-        if not _read(device / "class").startswith(ETHERNET):
+        if not read(device / "class").startswith(ETHERNET):
             continue
         any_nic = True
         driver = (device / "driver").resolve().name if (device / "driver").exists() else "no driver"
         interfaces = ", ".join(sorted(p.name for p in (device / "net").glob("*"))) or "no interface"
-        node = _read(device / "numa_node")
+        node = read(device / "numa_node")
         summary = f"{device.name}: {driver}, {interfaces}, NUMA node {node or '?'}"
         if driver in OURS:
             yield GOOD, "NIC", summary, ""

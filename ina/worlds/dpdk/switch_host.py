@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,13 +26,12 @@ class DpdkSwitch(EmbeddedSwitch):
 
     def __init__(self, program: Path, switch: Any, opened: Devices, shards: int = 1):
         super().__init__(program, {}, switch)
-        devices, self._opened = opened.ports, opened
         needed = protocols.frame_bytes(self.protocol, self.values)
         if (longest := opened.pool.max_frame) < needed:
             raise ValueError(f"--max-frame: devices take frames of {longest} bytes; packets of {self.protocol} with "
                              f"{self.values} values have {needed}")
-        self._devices, self._shards = devices, shards
-        self._ports.update(devices)
+        self._opened, self._devices, self._shards = opened, opened.ports, shards
+        self._ports.update(opened.ports)
         self._owners: dict[tuple[int, int], int] = {}  # (job, port) -> worker
 
     def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
@@ -71,9 +69,6 @@ class DpdkSwitch(EmbeddedSwitch):
         return counted | {"mbufs": self._opened.mbufs()}
 
     def close(self) -> None:
-        for number in self._closable():
+        for number in [number for number in self._ports if number not in self._devices]:
             self.close_server_port(number)
         self._ports.clear()
-
-    def _closable(self) -> Iterable[int]:
-        return [number for number in self._ports if number not in self._devices]
