@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -222,8 +223,8 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
         jobs = moving.jobs() if moving else jobs
         for job, arrays, right in zip(jobs, tensors, results, strict=True):
             for machine in job.machines:
-                if machine in done and (error := done[machine].event.error()) is not None:
-                    raise error
+                if machine in done:
+                    done[machine].raise_failed()
             if right is not None:
                 _check(config, job, arrays, *right)
         if coded:
@@ -358,11 +359,8 @@ def in_processes(config: AllReduce) -> list[Reduction]:
                          moves=bool(config.link_events))
     if config.world == "local":
         faults["loss"] = config.loss  # a worker's port is its wire, both ways
-        process = start_server(config.program_path, defines)
-        try:
+        with closing(start_server(config.program_path, defines)) as process:
             return _work(config, replace(base, switch=process.name), faults, here(), None)
-        finally:
-            process.close()
     place = virtual_network.place(config)
     hosts = [host for job in place.hosts(config) for host in job]
     links = tuple(replace(link, loss=config.loss or link.loss) for link in place.topology.links)

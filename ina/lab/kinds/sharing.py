@@ -253,8 +253,7 @@ def _tensor(rng: np.random.Generator, config: Sharing) -> np.ndarray:
 
 
 def _check(completion: Completion, result: np.ndarray, right: np.ndarray | None, started: dict) -> None:
-    if (error := completion.event.error()) is not None:
-        raise error
+    completion.raise_failed()
     if right is not None and not np.array_equal(result, right):
         number, turn, _ = started[completion.ticket]
         raise WrongSum(f"job {number}, tensor {turn}: machine {completion.machine} has a wrong sum")

@@ -242,8 +242,7 @@ class Replay:
             idle = self.timeline.run(self.fabric, self.due[0][0] if self.due else NEVER - 1)
             done = self.fabric.completions()
             for completion in done:
-                if (error := completion.event.error()) is not None:
-                    raise error
+                completion.raise_failed()
                 self._complete(completion.ticket, completion.time)
             if done:
                 continue  # nodes that they started may end before anything else

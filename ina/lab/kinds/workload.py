@@ -202,8 +202,7 @@ def _run(
     while True:
         idle = timeline.run(fabric)
         for completion in fabric.completions():
-            if (error := completion.event.error()) is not None:
-                raise error
+            completion.raise_failed()
             worker = owners.pop(completion.ticket)
             _reduced(config, fabric, worker, completion.ticket, completion.time)
             if not worker.waiting:

@@ -50,8 +50,7 @@ class CodedJobs:
         completions = self._fabric.completions()
         for completion in completions:
             self.done[completion.machine] = completion
-            if (error := completion.event.error()) is not None:
-                raise error
+            completion.raise_failed()
             place = self._tickets.pop(completion.ticket)
             self._waiting[place] -= 1
             if not self._waiting[place]:

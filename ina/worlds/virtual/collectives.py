@@ -148,21 +148,21 @@ def parameter_server(n: int, servers: int = 1, slices: int = 32) -> Schedule:
 
 def all_gather(n: int) -> Schedule:
     """Round a ring: each rank passes on the part that it received last. (n-1) (S/n/R + a) for a tensor of S in all."""
-    schedule = Schedule("all-gather", n, n)
-    for step in range(n - 1):
-        for rank in range(n):
-            part = (rank - step) % n
-            schedule.move(rank, (rank + 1) % n, (part, part + 1), COPY, step, (step + 1, step + 1))
-    return schedule
+    return _once_round("all-gather", n, COPY, 0)
 
 
 def reduce_scatter(n: int) -> Schedule:
     """Round a ring, sums on the way; rank i has the sum of part i in the end. (n-1) (S/n/R + a)."""
-    schedule = Schedule("reduce-scatter", n, n)
+    return _once_round("reduce-scatter", n, ADD, 1)
+
+
+def _once_round(name: str, n: int, kind: int, behind: int) -> Schedule:
+    """A ring, once round: each rank begins with the part so many places ``behind`` its own, and passes on what it received."""
+    schedule = Schedule(name, n, n)
     for step in range(n - 1):
         for rank in range(n):
-            part = (rank - 1 - step) % n
-            schedule.move(rank, (rank + 1) % n, (part, part + 1), ADD, step, (step + 1, step + 1))
+            part = (rank - behind - step) % n
+            schedule.move(rank, (rank + 1) % n, (part, part + 1), kind, step, (step + 1, step + 1))
     return schedule
 
 

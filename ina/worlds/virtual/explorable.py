@@ -238,12 +238,10 @@ def job(
     tree = aggregation_tree(topology, hosts) if strict else None
     admitted = controller.admit("explored", len(hosts), slots, strict, tree=tree, check=check, rule=rule)
     work = work or tensors(1, 0, count, len(hosts), elements, dtype, values, maximum, program, rule)
-    wires, machines = [], []
-    for link, (a, b) in zip(topology.links, topology.ends, strict=True):
-        wires.append(((link.a, a.port), (link.b, b.port)))
-        for end in (a, b):
-            if end.node in switches:
-                switches[end.node].add_port(end.port)
+    for end in (end for ends in topology.ends for end in ends if end.node in switches):
+        switches[end.node].add_port(end.port)
+    wires = [((a.node, a.port), (b.node, b.port)) for a, b in topology.ends]
+    machines = []
     ports = {a.node: b for a, b in topology.ends} | {b.node: a for a, b in topology.ends}
     for index, host in enumerate(hosts):
         at = ports[host]

@@ -138,9 +138,7 @@ class Outcome:
 
     def raise_failed(self) -> None:
         for completion in self.completions:
-            error = completion.event.error()
-            if error is not None:
-                raise error
+            completion.raise_failed()
 
 
 class Fabric(Network):
@@ -162,10 +160,8 @@ class Fabric(Network):
         super().__init__(max_frame, payload)
         self.topology, self.seed, self.ecn, self.faults, self.protocol = topology, seed, ecn, faults, protocol
         self.nic = nic
-        if isinstance(program, Program):
-            loaded = program
-        else:
-            loaded = Program(program if isinstance(program, (str, os.PathLike)) else program.so_path)
+        source = program if isinstance(program, (Program, str, os.PathLike)) else program.so_path
+        loaded = source if isinstance(source, Program) else Program(source)
         if (recognise(loaded.p4info) or (None,))[0] is PUBLISHED:
             raise ValueError(f"{loaded.name}: {PUBLISHED.only_local}")
         served = program_named(protocol).limited(loaded.p4info)

@@ -47,8 +47,7 @@ class VirtualMachine:
         completion = self._finished.of(ticket)
         if completion is None:
             raise TimeoutError(f"machine {self.number} has not finished ticket {ticket}")
-        if (error := completion.event.error()) is not None:
-            raise error
+        completion.raise_failed()
 
     def abort(self) -> None:
         """Does nothing: no thread drives the machine, and `close` ends it."""

@@ -10,7 +10,7 @@ import heapq
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ina.aggregation.worker.errors import Event, event_from_c
 from ina.aggregation.worker.route import Route
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Faults
+from ina.p4.runtime.closing import Closing
 from ina.p4.runtime.embedded import Switch
 
 NEVER = 2**64 - 1
@@ -71,8 +72,13 @@ class Completion:
     time: int
     event: Event
 
+    def raise_failed(self) -> None:
+        """Raises JobError: the tensor failed."""
+        if (error := self.event.error()) is not None:
+            raise error
 
-class Network:
+
+class Network(Closing):
     """Any graph of hosts and switches. Frames up to `max_frame` bytes.
 
     ``payload`` False: of each frame only the first 96 bytes travel, and zeros arrive in the place of the rest, which the
@@ -106,12 +112,6 @@ class Network:
             switch.close()
         self.switches.clear()
         self._states.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if getattr(self, "pointer", ffi.NULL) != ffi.NULL:

@@ -28,6 +28,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 
@@ -61,7 +62,6 @@ YOUNG = 0.5  # of the others: a worker ends soon, and the next life meets what i
 PATIENCE = round(10e-3 * PS)  # ps without a sum after which a hindered job is given up
 QUIET = round(0.4 * PS)  # ps within which every job makes progress, when nothing fails any more
 LAGGING = 0.5  # of all lives: workers begin one after the other, and late packets of an earlier life come before theirs
-YOUNG_END = "end of a young life"
 GOAL = 5  # tensors that count as progress
 SETTLING = 300_000  # events without a fault within which a run ends: a few thousand, unless frames breed frames
 NEVER = 2**63  # ps
@@ -114,7 +114,7 @@ class Simulation:
         self.faults: Counter[str] = Counter()
         self.story: list[str] = []
         self._clock, self.quiet_until, self.settling, self._settled = 0, 0, False, 0
-        self._returns: list[tuple[int, str, object]] = []  # ps, what comes back, and its subject
+        self._returns: list[tuple[int, Callable[..., None], tuple[object, ...]]] = []  # ps, what happens then, to what
         self.links = LinkFaults(self.fabric, chance, lambda node: node not in self.targets or self.targets[node].up)
         self.known_down: set[int] = set()  # links that the controller knows to be down
         self.controller: Controller | None = None
@@ -158,8 +158,8 @@ class Simulation:
     def _later(self, least: float, most: float) -> int:
         return self.now + round(self.chance.uniform(least, most) * PS)
 
-    def _return(self, least: float, most: float, kind: str, subject: object = None) -> None:
-        self._returns.append((self._later(least, most), kind, subject))
+    def _return(self, least: float, most: float, action: Callable[..., None], *subject: object) -> None:
+        self._returns.append((self._later(least, most), action, subject))
 
     def _record(self, text: str) -> None:
         self.story.append(f"{self.now / PS * 1e6:12.3f} us: {text}")
@@ -197,7 +197,8 @@ class Simulation:
                 self._end(application, "it has not got on since something failed")
         for entry in [entry for entry in self._returns if entry[0] <= self.now]:
             self._returns.remove(entry)
-            self._come_back(*entry[1:])
+            action, subject = entry[1:]
+            action(*subject)
         try:
             idle = all(application.job is None for application in self.applications)
             if idle or self.chance.random() < 0.1:  # when no job runs, all may wait for this
@@ -214,7 +215,8 @@ class Simulation:
         """Ends all faults; checks that every job makes progress, and that nothing leaks."""
         self._record("all comes back, and stays")
         self.settling, self._settled = True, self.fabric.events + SETTLING
-        self._returns = [(min(when, self.now), kind, subject) for when, kind, subject in self._returns if kind != YOUNG_END]
+        self._returns = [(min(when, self.now), action, subject) for when, action, subject in self._returns
+                         if action != self._end_young_life]
         self._make_progress(self.applications)
         for application in self.applications:
             self._end(application, "it is done", NEVER)
@@ -276,7 +278,7 @@ class Simulation:
             application.hindered |= application.job is not None and target.name in application.job.branches
         for link, side in self._ends(target.name):
             self.fabric.close_port(self.fabric.end(link, side))
-        self._return(0, 3e-3, "switch", target)
+        self._return(0, 3e-3, self._start_switch, target)
 
     def _fail_link(self) -> None:
         jobs = [application.job for application in self.applications if application.job is not None]
@@ -285,14 +287,14 @@ class Simulation:
         self.faults["links that are slow" if "slow" in what else "links cut"] += 1
         self._record(what)
         self._hinder()
-        self._return(0, 3e-3, "link", link)
+        self._return(0, 3e-3, self._change_link, link)
 
     def _kill_worker(self, application: Application, worker: int) -> None:
         self.faults["workers killed"] += 1
         self._record(f"worker {worker} of {application.name} ends")
         application.hindered = True
         application.stop(worker)
-        self._return(0, self.chance.choice((0.1e-3, 1e-3)), "worker", application)
+        self._return(0, self.chance.choice((0.1e-3, 1e-3)), self._miss_worker, application)
 
     def _kill_controller(self) -> None:
         self.faults["controllers killed"] += 1
@@ -301,12 +303,11 @@ class Simulation:
             self.calls.session.hang_up()
         self.controller = self.calls = None
         self._hinder()
-        self._return(0, 2e-3, "controller", self.chance.choice(("latest", "latest", "older", "none")))
+        self._return(0, 2e-3, self._start_controller, self.chance.choice(("latest", "latest", "older", "none")))
 
     def _kill_server(self, process: ServerProcess) -> None:
         self.faults["parameter servers killed"] += 1
-        process.end()
-        self._server_ended(process)
+        self._end_server(process)
 
     def _forget_sums(self, process: ServerProcess) -> None:
         """Makes a parameter server lose its sums, like one that is replaced by another with the same jobs."""
@@ -338,32 +339,20 @@ class Simulation:
 
     # ---- returns
 
-    def _come_back(self, kind: str, subject: object) -> None:
-        if isinstance(subject, SimulatedTarget):
-            self._start_switch(subject)
-        elif isinstance(subject, Application):
-            if kind == "worker" and subject.job is not None:
-                self._end(subject, "a worker was lost")
-            elif kind == YOUNG_END and subject.machines:
-                self._kill_worker(subject, self.chance.choice(list(subject.machines)))
-        elif isinstance(subject, ServerProcess):
-            if kind == "connection":
-                self._connect(subject)
-            elif kind == "end of a connection" and self.calls is not None and self.calls.session is subject:
-                self._lose_server(self.calls)
-            elif kind == "end of a parameter server":
-                subject.end()
-                self._server_ended(subject)
-        elif kind == "link" and isinstance(subject, int):
-            if self.links.go_on(subject, self.now, heal=self._nothing_fails()):
-                self._return(20e-6, 1e-3, "link", subject)
-            state = "cut again" if subject in self.links.down_since else "as it should be"
-            self._record(f"{self.links.names[subject]} is {state}")
-            self._hinder()
-        elif kind == "controller":
-            self._start_controller(str(subject))
-        elif kind == "parameter server":
-            self._start_server()
+    def _miss_worker(self, application: Application) -> None:
+        if application.job is not None:
+            self._end(application, "a worker was lost")
+
+    def _end_young_life(self, application: Application) -> None:
+        if application.machines:
+            self._kill_worker(application, self.chance.choice(list(application.machines)))
+
+    def _change_link(self, link: int) -> None:
+        if self.links.go_on(link, self.now, heal=self._nothing_fails()):
+            self._return(20e-6, 1e-3, self._change_link, link)
+        state = "cut again" if link in self.links.down_since else "as it should be"
+        self._record(f"{self.links.names[link]} is {state}")
+        self._hinder()
 
     def _start_switch(self, target: SimulatedTarget) -> None:
         self._record(f"{target.name} is back, without memory")
@@ -407,7 +396,7 @@ class Simulation:
         closed."""
         hosts = [host for host in self.free if all(process.server.host != host for process in self.servers)]
         if not hosts:
-            self._return(0, 0.3e-3, "parameter server")
+            self._return(0, 0.3e-3, self._start_server)
             return
         process = ServerProcess(self.fabric, self.chance.choice(hosts), self._fate_of_call, self._hang_up)
         self._record(f"a parameter server begins at {process.server.host}")
@@ -422,21 +411,26 @@ class Simulation:
                 raise AdmissionError("unreachable", "nobody listens")
             self.calls.connect(process)
         except AdmissionError:  # or the switch process has not noticed yet that the last one is gone
-            self._return(0, 0.3e-3, "connection", process)
+            self._return(0, 0.3e-3, self._connect, process)
 
     def _hang_up(self, process: ServerProcess) -> None:
         """Handles a connection that the switch process, or its end, has closed: both ends notice that a little later."""
         self._record(f"the parameter server at {process.server.host} is hung up on")
-        self._return(0, 1e-3, "end of a parameter server", process)
+        self._return(0, 1e-3, self._end_server, process)
 
-    def _server_ended(self, process: ServerProcess) -> None:
+    def _end_server(self, process: ServerProcess) -> None:
+        process.end()
         if process not in self.servers:
             return
         self._record(f"the parameter server at {process.server.host} has ended")
         self.servers.remove(process)
         self._hinder()
-        self._return(0, 0.3e-3, "end of a connection", process)
-        self._return(0, 3e-3, "parameter server")
+        self._return(0, 0.3e-3, self._end_connection, process)
+        self._return(0, 3e-3, self._start_server)
+
+    def _end_connection(self, process: ServerProcess) -> None:
+        if self.calls is not None and self.calls.session is process:
+            self._lose_server(self.calls)
 
     def _ends(self, switch: str) -> list[tuple[int, int]]:
         """Returns the links of a switch, and the side that it is on."""
@@ -551,7 +545,7 @@ class Simulation:
                      f"{application.first_packet}, at {', '.join(job.branches)}")
         if not self._nothing_fails() and self.chance.random() < YOUNG:
             late = (max(starts) - self.now) / PS
-            self._return(late, late + 0.1e-3, YOUNG_END, application)
+            self._return(late, late + 0.1e-3, self._end_young_life, application)
         application.hindered |= bool(self.links.down_since)
 
     def _release(self, name: str) -> None:
