@@ -228,8 +228,7 @@ def named(name: object, where: str) -> type[Experiment]:
     for point in _entry_points():
         if point.name == name:
             return _load(point, where)
-    own: type[Experiment] = import_module(f"{FOLDER}.{name}").KIND
-    return own
+    return import_module(f"{FOLDER}.{name}").KIND
 
 
 def _load(point: metadata.EntryPoint, where: str) -> type[Experiment]:

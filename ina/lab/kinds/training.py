@@ -29,9 +29,9 @@ from ina.base.settings import ConfigError, Problem, key
 from ina.codecs import planner
 from ina.lab import cost_model, limits
 from ina.lab.cost_model import ETHERNET
-from ina.lab.kind import Check, Curve, Experiment, Finding, Measured, Outcome, Row
+from ina.lab.kind import Check, Curve, Finding, Measured, Outcome, Row
 from ina.lab.processes import testbed
-from ina.lab.processes.hosts import BMV2_WINDOW, SWITCH, SWITCHES, described, hosts_of, server_host
+from ina.lab.processes.hosts import BMV2_WINDOW, SWITCH, SWITCHES, Placed, described, hosts_of, server_host
 from ina.lab.results import report, why
 from ina.lab.training import launch
 from ina.net.faults import parse_faults
@@ -142,7 +142,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Training(Experiment):
+class Training(Placed):
     """Training: one model, trained by each back end in turn."""
 
     kind: str = key("training", "what is done: training", choices=("training",))

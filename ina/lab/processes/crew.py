@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -58,8 +58,7 @@ def work(specifications: Sequence[Specification], place: Place, network: Network
         crew.answers(START, "ready")
         meter = Meter(network)
         meter.start()
-        client = Client(specifications[0].switch)
-        try:
+        with closing(Client(specifications[0].switch)) as client:
             began = time.time()
             if link_events:
                 client.change_links(link_events)
@@ -67,8 +66,6 @@ def work(specifications: Sequence[Specification], place: Place, network: Network
             answers = crew.answers(timeout, "done")
             links = meter.stop()["links"]
             counters, incidents = client.counters()["program"], client.ask("switches")["links"]
-        finally:
-            client.close()
         crew.go_on()
         crew.ended(ENDED)
     return Measurements(answers, links, counters, incidents, began)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
 
 from ina import topology as topologies
 from ina.aggregation.entries import program_named
+from ina.lab.kind import Experiment
 from ina.topology.points import host_list
 from ina.worlds.testbed import switch_kinds
 
@@ -16,38 +16,13 @@ SWITCH = ("testbed: embedded (all switches in one process), process (each in one
 BMV2_WINDOW = 8  # BMv2 takes 0.1 ms and more for a packet: a longer queue only causes retransmissions
 
 
-class Placed(Protocol):
-    """Keys of an experiment in the testbed."""
+class Placed(Experiment):
+    """An experiment that can be in the testbed."""
 
-    @property
-    def topology(self) -> str: ...
-
-    @property
-    def hosts(self) -> str: ...
-
-    @property
-    def workers(self) -> int: ...
-
-    @property
-    def protocol(self) -> str: ...
-
-    @property
-    def rate(self) -> float: ...
-
-    @property
-    def delay(self) -> float: ...
-
-    @property
-    def queue(self) -> int: ...
-
-    @property
-    def buffer(self) -> int: ...
-
-    @property
-    def loss(self) -> float: ...
-
-    @property
-    def mtu(self) -> int: ...
+    topology: str
+    hosts: str
+    loss: float
+    mtu: int
 
 
 def described(config: Placed) -> topologies.Topology:

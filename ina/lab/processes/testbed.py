@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -17,7 +17,7 @@ from ina.aggregation.port_kinds import udp
 from ina.base import paths, signals
 from ina.base.settings import ConfigError
 from ina.lab import processors
-from ina.lab.training.launch import Place
+from ina.lab.training.launch import Place, end
 from ina.net.state import Busy
 from ina.worlds.testbed.mininet import MininetMissing, Network, missing
 
@@ -55,7 +55,7 @@ def opened(network: Network, server_host: str = "") -> Iterator[Network]:
             yield network
         finally:
             if server is not None:
-                _end(server)
+                end([server])
             network.stop()
 
 
@@ -73,7 +73,7 @@ def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
         deadline = time.monotonic() + SERVER_START
         while not _ping(network)["server"]:
             if server.poll() is not None or time.monotonic() > deadline:
-                _end(server)
+                end([server])
                 log.seek(0)
                 raise ConfigError(f"the parameter server in {host} does not serve: {log.read().decode(errors='replace')[-2000:]}")
             time.sleep(0.05)
@@ -81,20 +81,8 @@ def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
 
 
 def _ping(network: Network) -> dict:
-    client = network.client()
-    try:
+    with closing(network.client()) as client:
         return client.ping()
-    finally:
-        client.close()
-
-
-def _end(server: subprocess.Popen) -> None:
-    server.terminate()
-    try:
-        server.wait(5)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
 
 
 def place(network: Network, hosts: Sequence[str] = ()) -> Place:

@@ -206,10 +206,11 @@ def horizontal_key(group: Group) -> str | None:
     return max(group.keys, key=rank) if group.keys else None
 
 
-def _lines(group: Group, across: str | None, figure: str) -> Lines:
-    """Returns points (x, y) by the name of their line; repetitions with other seeds are on one line."""
+def lines_of(group: Group, across: str | None, figure: str, by: Sequence[str] = ()) -> Lines:
+    """Returns points (x, y) by the name of their line, with a line for each combination of the values of keys ``by``: by default
+    all but ``across``, and the seed, so that repetitions are on one line."""
     lines: Lines = {}
-    by = [key for key in group.keys if key not in (across, "seed")]
+    by = by or [key for key in group.keys if key not in (across, "seed")]
     for result, summary in group.rows():
         y = summary.get(figure)
         if y is None:
@@ -233,7 +234,7 @@ def _few(lines: Lines) -> Lines:
 
 def _model(group: Group, across: str | None) -> Lines:
     """Returns the model's line for each line of measured times; one line where all are the same."""
-    lines = _lines(group, across, "ring_model_ms")
+    lines = lines_of(group, across, "ring_model_ms")
     if len({tuple(sorted(set(line))) for line in lines.values()}) == 1:
         return {MODEL: next(iter(lines.values()))}
     return {f"{MODEL}, {name}": line for name, line in lines.items()}
@@ -345,7 +346,7 @@ def _plots(group: Group) -> list[tuple[str, str]]:
     for key, heading, _, pattern in group.kind.rows:
         if key in UNPLOTTED:
             continue
-        lines = _lines(group, across, key)
+        lines = lines_of(group, across, key)
         if not any(y for line in lines.values() for _, y in line):
             continue
         lines = _few(lines)

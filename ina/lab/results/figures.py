@@ -226,9 +226,6 @@ def points(figure: Figure, results: Sequence[Result]) -> list[Point]:
 
 def plot(figure: Figure, points: Sequence[Point]) -> str:
     """Draws an inline SVG: our points with lines, published ones as hollow marks of the same colour."""
-    across = sorted({point.across for point in points})
-    wide = len(across) > 2 and across[-1] / max(min(x for x in across if x > 0), 1e-12) >= 8
-
     def draw(axes: Axes) -> None:
         for index, line in enumerate(dict.fromkeys(point.line for point in points)):
             on_line = [point for point in points if point.line == line]
@@ -239,17 +236,13 @@ def plot(figure: Figure, points: Sequence[Point]) -> str:
             if published:
                 style |= {"linestyle": "none", "markersize": 13, "markerfacecolor": "none"}
                 axes.plot([x for x, _ in published], [y for _, y in published], **style)
-        if wide:
-            least = min(x for x in across if x > 0)
-            axes.set_xscale("symlog", linthresh=least) if across[0] <= 0 else axes.set_xscale("log")
+        compare.scale_places(axes, sorted({point.across for point in points}), figure.across)
         values = [value for point in points for value in (point.ours, point.published) if value is not None]
         if max(values) / min(values) > 10:
             axes.set_yscale("log")
             report.logarithmic(axes.yaxis)
         else:
             axes.set_ylim(0, 1.08 * max(values))
-        axes.set_xticks(across, [format_value(x, figure.across) for x in across])
-        axes.minorticks_off()
         axes.set(xlabel=axis(figure.across), ylabel=figure.heading)
         if any(point.published is not None for point in points):
             axes.plot([], [], "o", color="#555f6b", markersize=11, markerfacecolor="none", label="hollow: published")

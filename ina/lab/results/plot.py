@@ -73,7 +73,7 @@ class Plot:
         places: dict[float | str, list[float]] = {}
         for x, value in self.lines[line]:
             places.setdefault(x, []).append(value)
-        order = sorted(places, key=_number) if all(map(_is_number, places)) else list(places)
+        order = sorted(places, key=float) if all(map(_is_number, places)) else list(places)
         return [Point.of(x, places[x], self.errors) for x in order]
 
     def distribution(self, line: str) -> list[tuple[float, float]]:
@@ -84,10 +84,6 @@ class Plot:
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _number(value: float | str) -> float:
-    return float(value)
 
 
 def choose(results: Sequence[Result], figure: str, across: str, by: Sequence[str], errors: str, distribution: bool) -> Plot:
@@ -113,15 +109,9 @@ def choose(results: Sequence[Result], figure: str, across: str, by: Sequence[str
     mixed = [key for key in group.keys if key not in (place, SEED, *apart)]
     if mixed and not distribution:
         raise ResultsError(f"the runs of a point differ in {_listed(mixed)}, too: add them to --by, or plot fewer folders")
-    lines: dict[str, list[tuple[float | str, float]]] = {}
     percent = row.pattern.endswith("%}")
-    for result, summary in group.rows():
-        value = summary.get(row.key)
-        if not _is_number(value):
-            continue
-        x = getattr(result.config, place) if place else result.path.name
-        x = x if _is_number(x) else format_value(x, place or "")
-        lines.setdefault(group.line(result, summary, apart), []).append((x, 100 * value if percent else value))
+    lines = {name: [(x if _is_number(x) else format_value(x, place or ""), 100 * y if percent else y) for x, y in line]
+             for name, line in compare.lines_of(group, place, row.key, apart).items()}
     return Plot(lines, None if distribution else place or "run", row.heading + ", %" * percent, errors)
 
 
@@ -234,10 +224,10 @@ def _points(figure: Figure, axes: Axes, plot: Plot, size: int) -> None:
     assert plot.across is not None
     every = list(dict.fromkeys(point.x for line in plot.lines for point in plot.points(line)))
     words = not all(map(_is_number, every))
-    every = every if words else sorted(every, key=_number)
+    every = every if words else sorted(every, key=float)
     for index, line in enumerate(plot.lines):
         points = plot.points(line)
-        at = [every.index(point.x) if words else _number(point.x) for point in points]
+        at = [every.index(point.x) if words else float(point.x) for point in points]
         below = [point.middle - point.low for point in points]
         above = [point.high - point.middle for point in points]
         style = compare.line_style(index)
@@ -250,7 +240,7 @@ def _points(figure: Figure, axes: Axes, plot: Plot, size: int) -> None:
         _words(figure, axes, [str(x) for x in every], size)
         axes.set_xlim(-0.5, len(every) - 0.5)
     else:
-        compare.scale_places(axes, [_number(x) for x in every], plot.across)
+        compare.scale_places(axes, [float(x) for x in every], plot.across)
     axes.set(xlabel=axis(plot.across), ylabel=plot.heading)
     drawn = [point for line in plot.lines for point in plot.points(line)]
     if all(point.low >= 0 for point in drawn):
@@ -272,9 +262,9 @@ def _logarithmic(axes: Axes, name: str, plot: Plot) -> None:
         raise ResultsError("--log y: the shares of a distribution begin at 0, where a logarithmic axis has no place")
     if name == "x" and plot.across is not None:
         places = {x for line in plot.lines.values() for x, _ in line}
-        if not all(map(_is_number, places)) or max(map(_number, places)) <= 0:
+        if not all(map(_is_number, places)) or max(map(float, places)) <= 0:
             raise ResultsError(f"--log x: {plot.across} has no positive numbers")
-        compare.scale_places(axes, sorted(map(_number, places)), plot.across, logarithmic=True)
+        compare.scale_places(axes, sorted(map(float, places)), plot.across, logarithmic=True)
         return
     if min(figures) <= 0:
         raise ResultsError(f"--log {name}: {plot.heading}: some are 0 or less, where a logarithmic axis has no place")

@@ -24,7 +24,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ina.base import documents, manifest, paths
-from ina.base.error_text import reason
+from ina.base.error_text import line, reason
 from ina.base.settings import ConfigError
 from ina.lab.kind import Experiment, Measured, from_dict
 from ina.p4.compiler.build import source_hash
@@ -146,10 +146,8 @@ def read_json(path: Path) -> dict:
     """Reads a JSON object. Raises ResultsError: not there, or no JSON object."""
     try:
         content = documents.json_of(path)
-    except OSError as error:
-        raise ResultsError(f"{path}: {error.strerror}") from None
-    except documents.Unreadable as error:
-        raise ResultsError(str(error)) from None
+    except (OSError, documents.Unreadable) as error:
+        raise ResultsError(line(error)) from None
     if not isinstance(content, dict):
         raise ResultsError(f"{path}: a {type(content).__name__}, expected an object with keys")
     return content

@@ -196,11 +196,9 @@ def conditions(word: str, processes: dict[int, subprocess.Popen], logs: list[Pat
         if sizes == last and all(sizes[n] > before[n] or process.poll() is not None for n, process in asked.items()):
             break
         time.sleep(QUIET)
-    parts = []
-    for number, process in processes.items():
-        parts.append(f"{word} {number} (pid {process.pid}) {_condition(process)}"
-                     + (f"; {_last_words(logs[number])}" if process.returncode != 0 else ""))
-    return "\n".join(parts)
+    return "\n".join(f"{word} {number} (pid {process.pid}) {_condition(process)}"
+                     + (f"; {_last_words(logs[number])}" if process.returncode != 0 else "")
+                     for number, process in processes.items())
 
 
 def _condition(process: subprocess.Popen) -> str:

@@ -15,7 +15,11 @@ with extra("torch"):
     import torch
     from torch import nn
 
+from ina.lab.training import data
+
 SIDE = 28  # pixels
+TRIED = 2000  # test images of an accuracy on the way
+AT_ONCE = 500  # images
 
 
 def cnn(channels: int, hidden: int) -> nn.Sequential:
@@ -56,3 +60,15 @@ def transformer(width: int, depth: int) -> nn.Sequential:
 MODELS: dict[str, Callable[[], nn.Sequential]] = {  # kinds/training.py has their numbers of parameters
     "cnn": partial(cnn, 16, 256), "small": partial(cnn, 8, 48), "transformer": partial(transformer, 64, 2),
 }
+
+
+@torch.no_grad()
+def right_answers(model: nn.Module, dataset: data.Dataset, tried: slice) -> int:
+    """Returns the number of right answers to these test images."""
+    images, labels, right = dataset.test_images[tried], torch.from_numpy(dataset.test_labels[tried]), 0
+    model.eval()
+    for start in range(0, len(labels), AT_ONCE):
+        here = slice(start, start + AT_ONCE)
+        right += int((model(torch.from_numpy(dataset.normalised(images[here]))).argmax(1) == labels[here]).sum())
+    model.train()
+    return right

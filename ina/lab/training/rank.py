@@ -28,15 +28,13 @@ from ina.lab.kind import from_dict
 from ina.lab.kinds.training import Training
 from ina.lab.training import data
 from ina.lab.training.launch import die_with_parent, leave, say_where_on_request
-from ina.lab.training.models import MODELS
+from ina.lab.training.models import MODELS, TRIED, right_answers
 from ina.lab.training.recording import Recorder
 
 
 def say(kind: str, **fields: object) -> None:
     print(json.dumps({"kind": kind, **fields}), flush=True)
 
-
-TRIED = 2000  # test images of an accuracy on the way
 
 Reduce = Callable[[dist.GradBucket], torch.futures.Future[torch.Tensor]]
 
@@ -86,20 +84,11 @@ class AllReduceClock:
         return total, amount
 
 
-@torch.no_grad()
 def accuracy(model: nn.Module, dataset: data.Dataset, count: int | None = None) -> float:
     """Returns the share of right answers among the first ``count`` test images (None: all); each rank tries a part."""
-    model.eval()
-    labels = dataset.test_labels[:count]
-    own = slice(dist.get_rank(), None, dist.get_world_size())
-    images, wanted = dataset.test_images[:count][own], torch.from_numpy(labels[own])
-    hits = torch.zeros(1, dtype=torch.int64)
-    for start in range(0, len(wanted), 500):
-        here = slice(start, start + 500)
-        hits += (model(torch.from_numpy(dataset.normalised(images[here]))).argmax(1) == wanted[here]).sum()
-    dist.all_reduce(hits)
-    model.train()
-    return int(hits) / len(labels)
+    right = torch.tensor([right_answers(model, dataset, slice(dist.get_rank(), count, dist.get_world_size()))])
+    dist.all_reduce(right)
+    return int(right) / len(dataset.test_labels[:count])
 
 
 def train(config: Training, backend: str, folder: Path) -> None:

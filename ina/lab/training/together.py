@@ -27,10 +27,8 @@ from ina.backend.optimizers import OneBitAdam, ZeroOneAdam
 from ina.codecs.codec import Operation, Rounds
 from ina.codecs.costs import Watched
 from ina.lab.training import data
-from ina.lab.training.models import MODELS
+from ina.lab.training.models import MODELS, TRIED, right_answers
 from ina.lab.virtual.virtual_network import WrongSum
-
-TRIED = 2000  # test images of an accuracy on the way
 
 
 @dataclass
@@ -212,13 +210,6 @@ def train(model: str, codec: str, workers: int, steps: int, batch: int, *, lr: f
     yield run
 
 
-@torch.no_grad()
 def accuracy(model: nn.Module, dataset: data.Dataset, count: int | None = None) -> float:
     """Returns the share of right answers among the first ``count`` test images (None: all)."""
-    model.eval()
-    labels, hits = torch.from_numpy(dataset.test_labels[:count]), 0
-    for start in range(0, len(labels), 500):
-        images = torch.from_numpy(dataset.normalised(dataset.test_images[:count][start : start + 500]))
-        hits += int((model(images).argmax(1) == labels[start : start + 500]).sum())
-    model.train()
-    return hits / len(labels)
+    return right_answers(model, dataset, slice(count)) / len(dataset.test_labels[:count])
