@@ -126,11 +126,8 @@ INA_KERNEL void ina_codec_swap(uint32_t lane, void *restrict to, const void *res
 INA_KERNEL_PART void add(size_t count, uint32_t lane, uint8_t *restrict sum, const uint8_t *restrict other, uint32_t *restrict out)
 {
     uint32_t overflow = 0;
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t a = load_value(lane, sum, i), b = load_value(lane, other, i), both = a + b;
-        overflow |= (a ^ both) & (b ^ both);
-        store_value(lane, sum, i, both);
-    }
+    for (size_t i = 0; i < count; i++)
+        store_value(lane, sum, i, ina_lane_sum(load_value(lane, sum, i), load_value(lane, other, i), &overflow));
     *out = overflow;
 }
 
@@ -138,7 +135,7 @@ INA_KERNEL int ina_codec_add(uint32_t lane, uint8_t *restrict sum, const uint8_t
 {
     uint32_t overflow;
     INA_BY_LANE(lane, LANE_ONCE, add, count, sum, other, &overflow)
-    return (int)(overflow >> (ina_lane_bits(lane) - 1) & 1);
+    return ina_lane_overflown(lane, overflow);
 }
 
 /* The exact code. A finite float32 is m * 2^(b - 150) with |m| < 2^24 and b = 1..254, so in units of 2^-149 it is the

@@ -2,8 +2,7 @@
  * is compiled for one (LANE, p4/include/size.p4). This table is the only place that says how wide one is: C asks it, and so does
  * Python (ina/aggregation/lane.py). How to add one: docs/design/architecture.md.
  *
- * A value is a big-endian integer. A sum that leaves the range wraps modulo 2^bits, and the switch says so in a flag that stays.
- * Integers whose dtype is the lane's travel as they are, floats in fixed point.
+ * A value is a big-endian integer. Integers whose dtype is the lane's travel as they are, floats in fixed point.
  */
 #ifndef INA_LANE_H
 #define INA_LANE_H
@@ -18,6 +17,7 @@ struct ina_lane {
     uint32_t bits;       /* of a value: 8, 16 or 32 */
     uint32_t is_signed;  /* 1: two's complement */
     uint32_t dtype;      /* enum ina_dtype: integers of so many bits */
+    uint32_t values;     /* how many a packet may have: powers of two with a size code (p4/include/size.p4), a bit for each */
 };
 
 const struct ina_lane *ina_lane_at(uint32_t lane); /* all of them in order, then NULL */
@@ -26,7 +26,7 @@ const struct ina_lane *ina_lane_at(uint32_t lane); /* all of them in order, then
 int ina_lane_shift(uint32_t lane, int workers);    /* bits - 2 - ceil(log2 workers) */
 #ifndef INA_CDEF
 static const struct ina_lane ina_lanes[INA_LANES] = {
-    [INA_LANE_INT32] = {.bits = 32, .is_signed = 1, .dtype = INA_INT32},
+    [INA_LANE_INT32] = {.bits = 32, .is_signed = 1, .dtype = INA_INT32, .values = 32 | 64 | 128 | 256 | 1024 | 2048},
 };
 
 /* Bits of a value. The lane is there (ina_slots_valid, ina_ps_init); the compiler knows them while there is one. */
@@ -35,6 +35,26 @@ static inline uint32_t ina_lane_bits(uint32_t lane)
     if (lane >= INA_LANES)
         __builtin_unreachable();
     return ina_lanes[lane].bits;
+}
+
+/* 1: there is such a lane, and its packets may have so many values. */
+static inline int ina_lane_holds(uint32_t lane, uint32_t values)
+{
+    return lane < INA_LANES && !(values & (values - 1)) && (ina_lanes[lane].values & values);
+}
+
+/* How a sum leaves the range: it wraps modulo 2^bits. Then the sign's bit of `*overflow` is set, and stays. */
+static inline uint32_t ina_lane_sum(uint32_t a, uint32_t b, uint32_t *overflow)
+{
+    const uint32_t sum = a + b;
+    *overflow |= (a ^ sum) & (b ^ sum); /* two operands of one sign, a sum of the other */
+    return sum;
+}
+
+/* 1: a sum has left the range. */
+static inline int ina_lane_overflown(uint32_t lane, uint32_t overflow)
+{
+    return (int)(overflow >> (ina_lane_bits(lane) - 1) & 1);
 }
 
 /* Calls `by` with a kernel, its lane as a constant, and what follows: one case for each row of the table. */

@@ -11,7 +11,6 @@
 #include "keyed.h"
 #include "memory.h"
 #include "values.h"
-#include "wire.h"
 
 #include <errno.h>
 #include <string.h>
@@ -82,7 +81,7 @@ static struct ina_keyed *keyed_of(const struct state *st)
 static int valid(const struct ina_ps_config *c)
 {
     return c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->job <= 255 && c->life && c->life <= 65535 && c->slots >= 1
-           && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->lane < INA_LANES && c->direct <= 1 && c->multicast <= 1
+           && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_lane_holds(c->lane, c->values) && c->direct <= 1 && c->multicast <= 1
            && !(c->direct && c->multicast) && c->keyed <= 1 && (!c->keyed || c->lane == INA_KEYED_LANE) && ina_rule_valid(c->rule);
 }
 
@@ -171,11 +170,8 @@ INA_KERNEL_PART void added(uint32_t lane, uint32_t *restrict sums, const uint8_t
     uint32_t any = 0;
     for (size_t i = 0; first && i < count; i++)
         sums[i] = load_value(lane, wire, i);
-    for (size_t i = 0; !first && i < count; i++) {
-        const uint32_t value = load_value(lane, wire, i), sum = sums[i] + value;
-        any |= (sums[i] ^ sum) & (value ^ sum);
-        sums[i] = sum;
-    }
+    for (size_t i = 0; !first && i < count; i++)
+        sums[i] = ina_lane_sum(sums[i], load_value(lane, wire, i), &any);
     *overflow = any;
 }
 
@@ -184,7 +180,7 @@ INA_KERNEL static int add_integers(uint32_t lane, uint32_t *restrict sums, const
 {
     uint32_t overflow;
     INA_BY_LANE(lane, ONCE, added, sums, wire, count, first, &overflow)
-    return (int)(overflow >> (ina_lane_bits(lane) - 1) & 1);
+    return ina_lane_overflown(lane, overflow);
 }
 
 INA_KERNEL_PART void larger(uint32_t lane, int32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "memory.h"
-#include "wire.h"
 
 static int is_keyed(const struct ina_slots_shape *shape, const struct ina_worker_config *config)
 {
@@ -23,8 +22,8 @@ int ina_slots_valid(const struct ina_slots_shape *shape, const struct ina_worker
 {
     return c->workers >= 1 && c->workers <= shape->max_workers && c->worker < c->workers && c->job <= 255
            && c->life && c->life <= shape->last_life && c->slots >= 1 && c->slots <= INA_MAX_SLOTS && !(c->slots & (c->slots - 1))
-           && c->lane < INA_LANES && ina_lane_shift(c->lane, (int)c->workers) > 0
-           && ina_wire_size_code(c->values) >= 0 && c->rto_min_ps && c->rto_min_ps <= c->rto_max_ps && c->timeout_ps
+           && ina_lane_holds(c->lane, c->values) && ina_lane_shift(c->lane, (int)c->workers) > 0
+           && c->rto_min_ps && c->rto_min_ps <= c->rto_max_ps && c->timeout_ps
            && c->first_packet < 1ull << 63 && ina_rule_valid(c->rule) && (!is_keyed(shape, c) || (has_key(c) && c->lane == INA_KEYED_LANE));
 }
 

@@ -3,7 +3,9 @@
     INT32.bytes(256)                       -> 1024: of so many values on the wire
     INT32.unit(exponent=0, workers=8)      -> 2.0**-27: floats travel as multiples of it
     INT32.error(exponent=0, workers=8)     -> 2.0**-25: largest distance of their sum from the exact one
+    INT32.values                           -> (32, 64, ...): how many a packet may have
     INT32.sums(rows)                       -> what a switch makes of integers: sums modulo 2^bits
+    INT32.overflows(rows)                  -> whether it must, and whether it may, say that they have wrapped
 
 docs/design/architecture.md says how to add one.
 """
@@ -16,8 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ina.aggregation.sizes import VALUES as VALUES
-from ina.base.native import ffi, lib
+from ina.base.native import lib, rows
 
 Count = TypeVar("Count", int, float)
 Exponent = TypeVar("Exponent", float, np.ndarray)
@@ -25,11 +26,13 @@ Exponent = TypeVar("Exponent", float, np.ndarray)
 
 @dataclass(frozen=True)
 class Lane:
-    """A row of the table: ``number``, its place there; ``bits`` of a value; ``signed``: two's complement."""
+    """A row of the table: ``number``, its place there; ``bits`` of a value; ``signed``: two's complement; ``values``: how many a
+    packet may have."""
 
     number: int
     bits: int
     signed: bool
+    values: tuple[int, ...]
 
     @property
     def dtype(self) -> np.dtype:
@@ -68,15 +71,16 @@ class Lane:
         """Returns the sums over the first axis of integers of ``dtype``, which wrap."""
         return np.asarray(np.sum(rows, axis=0, dtype=self.dtype))
 
+    def overflows(self, rows: Sequence[np.ndarray] | np.ndarray) -> tuple[bool, bool]:
+        """Returns whether a switch must say that ``sums`` have wrapped: one does not fit; and whether it may: the sum of
+        magnitudes does not, so in some order of additions a sum on the way does not."""
+        wide = np.asarray(rows, np.int64)
+        return (bool(np.any(np.abs(wide.sum(axis=0) + 0.5) > self.limit)),
+                bool(np.any(np.abs(wide).sum(axis=0) >= self.limit)))
 
-def _lanes() -> tuple[Lane, ...]:
-    result: list[Lane] = []
-    while (row := lib.ina_lane_at(len(result))) != ffi.NULL:
-        result.append(Lane(len(result), row.bits, bool(row.is_signed)))
-    return tuple(result)
 
-
-LANES = _lanes()
+LANES = tuple(Lane(number, row.bits, bool(row.is_signed), tuple(1 << i for i in range(32) if row.values >> i & 1))
+              for number, row in enumerate(rows(lib.ina_lane_at)))
 INT32 = LANES[lib.INA_LANE_INT32]
 DEFAULT = INT32  # of jobs and programs that do not name one
 

@@ -27,10 +27,7 @@ REDUCTIONS = {SUM: "sums", MAX: "maxima", OWN: "a reduction of its own"}
 
 def names() -> tuple[str, ...]:
     """Returns the names of all protocols in the package, in the order of ``host/protocol/protocols.h``."""
-    result: list[str] = []
-    while (protocol := lib.ina_protocol_at(len(result))) != ffi.NULL:
-        result.append(ffi.string(protocol.name).decode())
-    return tuple(result)
+    return tuple(ffi.string(protocol.name).decode() for protocol in native.rows(lib.ina_protocol_at))
 
 
 def named(name: str) -> CData:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ina import codecs
 from ina.aggregation import port_kinds, protocols
-from ina.aggregation.lane import VALUES
+from ina.aggregation.lane import DEFAULT
 from ina.base import documents, paths
 from ina.base.bounds import Range
 from ina.base.settings import Sources, key, nearest, shown
@@ -164,8 +164,8 @@ class Settings:
             protocol = str(Path(protocol).resolve())
         elif protocol and protocol not in protocols.names():
             found.wrong("protocol", f"expected {protocols.expected()}")
-        if keys.values not in VALUES:
-            found.wrong("values", f"expected one of {', '.join(map(str, VALUES))}")
+        if keys.values not in DEFAULT.values:
+            found.wrong("values", f"expected one of {', '.join(map(str, DEFAULT.values))}")
         if keys.slots < 1 or keys.slots & (keys.slots - 1) or keys.slots > 8192:
             found.wrong("slots", "expected a power of two from 1 to 8192")
         if keys.check not in ("", *protocols.CHECKS):

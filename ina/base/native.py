@@ -7,6 +7,8 @@ function would show only when it is called, and a changed one not at all.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ina.base import paths
@@ -29,3 +31,8 @@ else:
 _built_from = ffi.string(lib.INA_SOURCES).decode() if hasattr(lib, "INA_SOURCES") else "those of an earlier version"
 if (_current := paths.native_sources()) and _current != _built_from:
     raise Missing(f"ina's compiled part {PATH} was built from other sources than those in {paths.root()}: {BUILD}")
+
+
+def rows(at: Callable[[int], CData]) -> Iterator[CData]:
+    """Returns the rows of a C table, which ``at`` gives by their numbers, up to NULL."""
+    return itertools.takewhile(lambda row: row != ffi.NULL, map(at, itertools.count()))

@@ -91,13 +91,13 @@ def _time(text: str) -> str:
 
 
 def _up(args: argparse.Namespace) -> int:
-    from ina.aggregation.lane import VALUES
+    from ina.aggregation.lane import DEFAULT
     from ina.worlds.testbed.mininet import Network
 
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        if args.values not in VALUES:
-            raise ValueError(f"--values {args.values}: expected one of {', '.join(map(str, VALUES))}")
+        if args.values not in DEFAULT.values:
+            raise ValueError(f"--values {args.values}: expected one of {', '.join(map(str, DEFAULT.values))}")
         topology = topologies.load(args.name, **{key: value for key in args.keys if (value := getattr(args, key)) is not None})
         network = Network(topology, _program(args.protocol), {"VALUES": str(args.values), "SLOTS": "1024"},
                           capture=args.pcap, points=args.at.split(","), kind=args.switch,

@@ -31,16 +31,16 @@ def main(args: argparse.Namespace) -> int:
     # the compiler's front end: not for `ina --help`
     from ina.aggregation.wire import c_header, dissector, dissector_atp, kinds, layout
 
-    if args.values not in layout.VALUES:
-        sizes = ", ".join(map(str, layout.VALUES))
-        print(f"ina: --values {args.values}: expected one of {sizes}", file=sys.stderr)
+    sizes = layout.size_codes()
+    if args.values not in sizes.values():
+        print(f"ina: --values {args.values}: expected one of {', '.join(map(str, sizes.values()))}", file=sys.stderr)
         return 2
     wire, atp = layout.load(args.values), layout.load_atp(args.values)
     if args.what == "c":
         print(c_header.generate(wire, kinds.SOURCE), end="")
         print(c_header.generate(atp, kinds.ATP_SOURCE, "atp", layout.ATP_HEAD), end="")
     elif args.what == "lua":
-        print(dissector.generate(wire, layout.size_codes(), kinds.switchml(), kinds.SOURCE), end="")
+        print(dissector.generate(wire, sizes, kinds.switchml(), kinds.SOURCE), end="")
         print(dissector_atp.generate(atp, kinds.atp(), kinds.ATP_SOURCE), end="")
     else:
         print(f"{'header':10} {'field':16} {'byte':>5} {'bit':>3} {'width':>9}")

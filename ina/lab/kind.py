@@ -24,7 +24,7 @@ from rich.console import Console
 
 from ina.aggregation import protocols
 from ina.aggregation.entries import BITMAP, program_named
-from ina.aggregation.lane import VALUES
+from ina.aggregation.lane import DEFAULT
 from ina.base import paths, settings
 from ina.base.bounds import SECONDS
 from ina.base.plurals import counted
@@ -170,7 +170,7 @@ class Experiment:
 
     def checks(self) -> Iterator[Check]:
         """Yields conditions on several keys, or more than a range. All keys are decided, and the protocol is there."""
-        yield self.values in VALUES, "values", ", ".join(map(str, VALUES))
+        yield self.values in DEFAULT.values, "values", ", ".join(map(str, DEFAULT.values))
         yield 0 < self.timeout < SECONDS, "timeout", "more than 0 and less than a million seconds"
         yield self.name != "" and "/" not in self.name, "name", "a name without '/'"
         try:

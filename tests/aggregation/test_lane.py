@@ -12,9 +12,12 @@ from capabilities import need
 from cffi import FFI
 from folders import files
 
-from ina.aggregation.lane import DEFAULT, INT32, LANES, VALUES, lane_for
+from ina.aggregation import protocols
+from ina.aggregation.lane import DEFAULT, INT32, LANES, lane_for
 from ina.aggregation.wire import layout
+from ina.aggregation.worker import WorkerConfig
 from ina.base import manifest, paths
+from ina.base.native import ffi, lib
 
 ROOT = paths.root()
 # A lane of 16 bits, as docs/design/architecture.md says how to add one.
@@ -22,7 +25,7 @@ NARROW = (
     ("INA_FLOAT32 = 1, INA_DTYPES = 2", "INA_FLOAT32 = 1, INA_INT16 = 2, INA_DTYPES = 3"),
     ("INA_LANE_INT32 = 0, INA_LANES = 1", "INA_LANE_INT32 = 0, INA_LANE_INT16 = 1, INA_LANES = 2"),
     ("    [INA_LANE_INT32] =",
-     "    [INA_LANE_INT16] = {.bits = 16, .is_signed = 1, .dtype = INA_INT16},\n    [INA_LANE_INT32] ="),
+     "    [INA_LANE_INT16] = {.bits = 16, .is_signed = 1, .dtype = INA_INT16, .values = 64 | 256},\n    [INA_LANE_INT32] ="),
     ("    case INA_LANE_INT32:",
      "    case INA_LANE_INT16: by(kernel, INA_LANE_INT16, __VA_ARGS__); break; \\\n    case INA_LANE_INT32:"),
 )
@@ -48,8 +51,17 @@ def test_a_program_has_values_of_its_lane_s_width():
 
 
 @pytest.mark.fast
-def test_every_number_of_values_has_a_size_code():
-    assert tuple(sorted(layout.size_codes().values())) == VALUES
+def test_a_packet_has_as_many_values_as_its_lane_s_row_says():
+    """Each number has a size code, and neither side takes another one, whoever asks: Python, or a worker in C."""
+    for lane in LANES:
+        assert set(lane.values) <= set(layout.size_codes().values())
+        config = WorkerConfig(0, 2, life=1, lane=lane).to_c()
+        for values in range(4097):
+            config.values = values
+            assert (protocols.named("switchml").state_size(config) > 0) == (values in lane.values), values
+        with pytest.raises(ValueError, match="values: 33, expected one of"):
+            WorkerConfig(0, 2, life=1, lane=lane, values=33)
+    assert DEFAULT.values == tuple(sorted(layout.size_codes().values()))
 
 
 @pytest.mark.fast
@@ -60,6 +72,23 @@ def test_the_sum_of_all_workers_floats_stays_within_half_the_range():
             assert workers * largest <= lane.limit // 2 == largest * 2 ** np.ceil(np.log2(workers))
             assert lane.error(3, workers) == workers * 2.0 ** (3 - lane.shift(workers)) / 2
     assert INT32.shift(1) == 30 and INT32.shift(8) == 27 and INT32.error(0, 2) == 2.0**-29
+
+
+@pytest.mark.fast
+def test_a_sum_that_leaves_the_range_wraps_and_its_flag_stays():
+    """As C adds up packets one after the other: it must be set, or may be, by the order."""
+    rng, limit = np.random.default_rng(7), INT32.limit
+    for rows in [np.array([[limit - 1, 0], [1, 0]]), np.array([[limit - 1], [1], [-1]]), np.array([[-limit], [-1]]),
+                 *(rng.integers(-limit // 2, limit // 2, (3, 4)) for _ in range(50))]:
+        rows = rows.astype(INT32.dtype)
+        total, flag = rows[0].astype(">i4"), False
+        for row in rows[1:].astype(">i4"):
+            flag |= bool(lib.ina_codec_add(INT32.number, ffi.from_buffer("uint8_t *", total), ffi.from_buffer("uint8_t *", row),
+                                           row.size))
+        must, may = INT32.overflows(rows)
+        assert must <= flag <= may and np.array_equal(total, INT32.sums(rows))
+        assert must == bool((rows.sum(axis=0, dtype=np.int64) != INT32.sums(rows)).any())
+    assert INT32.overflows([np.array([limit - 1]), np.array([1]), np.array([-1])]) == (False, True)
 
 
 @pytest.mark.fast

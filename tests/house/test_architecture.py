@@ -27,7 +27,6 @@ FLOORS = {
     "p4": 4,  # the public face, ina/p4/switch.py; all other modules of it are in rooms
     "aggregation.wire": 7,
     "aggregation.port_kinds": 7,
-    "aggregation.sizes": 0,
     "aggregation.lane": 1,
     "codecs": 9,
     "aggregation.completion": 8,

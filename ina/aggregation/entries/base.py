@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ina.aggregation import completion, protocols
-from ina.aggregation.lane import DEFAULT, LANES, VALUES, Lane
+from ina.aggregation.lane import DEFAULT, LANES, Lane
 from ina.aggregation.worker import SWITCH
 from ina.base.native import lib
 from ina.net.ports import Address
@@ -221,8 +221,6 @@ def statement(p4info: P4Info) -> tuple[str, Sizes] | None:
     expected = keys == {"protocol", "values", "slots"}
     if not expected or not isinstance(protocol, str) or not isinstance(values, int) or not isinstance(slots, int):
         raise ValueError(f"@ina_program: {pairs}, expected {ANNOTATION}")
-    if values not in VALUES:
-        raise ValueError(f"@ina_program: values={values}, not one of {VALUES}; expected {ANNOTATION}")
     if not 1 <= slots < 1 << 31:
         raise ValueError(f"@ina_program: slots={slots}, not 1 to {(1 << 31) - 1}; expected {ANNOTATION}")
     own = lib.INA_WIRE_VERSION
@@ -232,7 +230,8 @@ def statement(p4info: P4Info) -> tuple[str, Sizes] | None:
         if isinstance(wire, int) and wire < own:
             older = "the program is older: compile it from this ina's sources and load it anew"
         raise ValueError(f"@ina_program: the program speaks wire version {wire}, this ina {own}; {older}")
-    lane_of(p4info)
+    if values not in (fitting := lane_of(p4info).values):
+        raise ValueError(f"@ina_program: values={values}, not one of {fitting}; expected {ANNOTATION}")
     return protocol, Sizes(values, slots)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ina.aggregation.entries.base import BITMAP, JobProgram
-from ina.aggregation.lane import VALUES
+from ina.aggregation.lane import DEFAULT
 from ina.aggregation.worker.config import MAX_SLOTS
 from ina.base.bounds import outside
 from ina.base.native import lib
@@ -41,8 +41,8 @@ def problem(program: JobProgram) -> str:
     for name in ("ports", "loopback"):
         if not _is_list(value := getattr(program, name)) or any(_whole(port, *PORT) for port in value):
             return f"{name}: {value!r}, expected numbers of ports"
-    if not _is_list(program.payloads) or not set(program.payloads) <= set(VALUES):
-        return f"payloads: {program.payloads!r}, expected some of {', '.join(map(str, VALUES))}"
+    if not _is_list(program.payloads) or not set(program.payloads) <= set(DEFAULT.values):
+        return f"payloads: {program.payloads!r}, expected some of {', '.join(map(str, DEFAULT.values))}"
     registers = program.slot_registers
     if not isinstance(registers, Mapping) or any(not _is_text(key) or _whole(registers[key], 1, 2**31) for key in registers):
         return f"slot_registers: {registers!r}, expected ends of registers' names, each with its cells for a slot"

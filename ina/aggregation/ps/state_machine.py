@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ina.aggregation import completion
-from ina.aggregation.lane import DEFAULT, VALUES, Lane
+from ina.aggregation.lane import DEFAULT, Lane
 from ina.aggregation.worker.block import Block
 from ina.aggregation.worker.config import ATP_SWITCH, KEY_BYTES, MAX_SLOTS, SERVER, fill_address
 from ina.base.native import CData, ffi, lib
@@ -48,8 +48,8 @@ class ServerConfig:
                 raise ValueError(f"{name}: {value}, expected {low}..{high}")
         if self.slots & (self.slots - 1):
             raise ValueError(f"slots: {self.slots}, expected a power of two")
-        if self.values not in VALUES:
-            raise ValueError(f"values: {self.values}, expected one of {VALUES}")
+        if self.values not in self.lane.values:
+            raise ValueError(f"values: {self.values}, expected one of {self.lane.values}")
         if len(self.key) not in (0, KEY_BYTES):
             raise ValueError(f"key: {len(self.key)} bytes, expected {KEY_BYTES} or none")
         completion.named(self.rule)

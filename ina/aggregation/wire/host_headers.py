@@ -193,15 +193,16 @@ def _struct(name: str, units: Sequence[Unit]) -> list[str]:
 def _size_codes(wire: Layout, prefix: str) -> list[str]:
     if "SIZE_NONE" not in wire.constants:
         return []
+    codes = layout.size_codes()
     return [
         "",
-        f"enum {{ {prefix}_SIZE_NONE = {wire.constants['SIZE_NONE']}, {prefix}_MOST_VALUES = {max(layout.VALUES)} }};",
+        f"enum {{ {prefix}_SIZE_NONE = {wire.constants['SIZE_NONE']}, {prefix}_MOST_VALUES = {max(codes.values())} }};",
         "",
         "/* Size code of K values in a packet, -1: there is none. */",
         f"static inline int {prefix.lower()}_size_code(uint32_t values)",
         "{",
         "    switch (values) {",
-        *(f"    case {values}: return {code};" for code, values in layout.size_codes().items()),
+        *(f"    case {values}: return {code};" for code, values in codes.items()),
         "    default: return -1;",
         "    }",
         "}",

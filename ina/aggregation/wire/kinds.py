@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ina.aggregation.wire.layout import VALUES, Header, LayoutError, header
+from ina.aggregation.wire.layout import Header, LayoutError, header
 from ina.base.paths import p4_dir
 from ina.p4.compiler import ast, frontend, types
 
@@ -39,6 +39,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "completes": {"none": "it is no part of a phase", "all": "a packet of each worker", "members": "a packet of each member"},
 }
 SENT = ("always", "optional")  # words of "values": of kinds that carry some
+SMALL = {"VALUES": "32"}  # how many makes no difference to a row, but takes time
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def read(path: Path, prefix: str) -> tuple[Kind, ...]:
     LayoutError names the constant: a column, word, program, header or kind that there is not, values without a header, or a
     number that is not 1..15 or that two kinds have.
     """
-    program = frontend.load(path, defines={"VALUES": str(VALUES[0])})
+    program = frontend.load(path, defines=SMALL)
     rows = [_row(path, declaration, annotation, prefix) for declaration in program.declarations
             if isinstance(declaration, ast.ConstDecl) and (annotation := declaration.annotation("kind"))]
     by_number = {row.number: row for row in rows}
@@ -150,7 +151,7 @@ def _header(constant: str, program: str, name: str) -> Header | None:
         raise LayoutError(f"{constant}: program = {program!r}: there is no {path}")
     if not name:
         return None
-    type_ = frontend.load(path, defines={"VALUES": str(VALUES[0])}).types.get(f"{name}_t")
+    type_ = frontend.load(path, defines=SMALL).types.get(f"{name}_t")
     if not isinstance(type_, types.HeaderType):
         raise LayoutError(f"{path}: {constant}: there is no header {name}_t")
     return header(name, type_)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ina.aggregation.sizes import VALUES as VALUES
 from ina.base.paths import p4_dir
 from ina.base.plurals import counted
 from ina.p4.compiler import ast, frontend, types
@@ -240,7 +239,8 @@ def load_atp(values: int = 256) -> Layout:
 
 def size_codes() -> dict[int, int]:
     """Returns the integers in the payload by the header's size code, from p4/include/size.p4."""
-    return {load(values).constants["SIZE_CODE"]: values for values in VALUES}
+    text = (p4_dir() / "include/size.p4").read_text()
+    return {int(code): int(values) for values, code in re.findall(r"VALUES == (\d+)\nconst bit<3> SIZE_CODE = (\d);", text)}
 
 
 def header(name: str, type_: types.HeaderType) -> Header:

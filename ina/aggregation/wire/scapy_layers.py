@@ -27,7 +27,7 @@ _CONSTANTS = _WIRE.constants
 _KINDS = {kind.number: kind for kind in kinds.switchml()}
 _FORMATS = {(8, False): "B", (16, False): "!H", (32, False): "!I", (64, False): "!Q",
             (8, True): "b", (16, True): "!h", (32, True): "!i", (64, True): "!q"}
-MOST = max(layout.VALUES)
+MOST = max(_CODES.values())
 DEFAULTS = {"msg_type": _CONSTANTS["SWITCHML_DATA"], "size": _CONSTANTS["SIZE_CODE"], "checked": 1,
             "version": _CONSTANTS["WIRE_VERSION"]}
 

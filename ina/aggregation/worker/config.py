@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 import numpy as np
 
 from ina.aggregation import completion, protocols
-from ina.aggregation.lane import DEFAULT, DTYPES, INTEGERS, VALUES, Lane
+from ina.aggregation.lane import DEFAULT, DTYPES, INTEGERS, Lane
 from ina.aggregation.worker.addresses import worker_address
 from ina.base.native import CData, ffi, lib
 from ina.base.once import Once
@@ -75,8 +75,8 @@ class WorkerConfig:
                 raise ValueError(f"{name}: {value}, expected {low}..{high}")
         if self.slots & (self.slots - 1):
             raise ValueError(f"slots: {self.slots}, expected a power of two")
-        if self.values not in VALUES:
-            raise ValueError(f"values: {self.values}, expected one of {VALUES}")
+        if self.values not in self.lane.values:
+            raise ValueError(f"values: {self.values}, expected one of {self.lane.values}")
         if not 0 < self.rto_min <= self.rto_max or not math.isfinite(self.rto_max):
             raise ValueError(f"rto_min, rto_max: {self.rto_min}, {self.rto_max} s, expected 0 < rto_min <= rto_max")
         if not 0 < self.timeout < 1e6:

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ina import codecs
 from ina.aggregation import protocols
-from ina.aggregation.lane import INT32, VALUES
+from ina.aggregation.lane import INT32
 from ina.base.bounds import Range
 from ina.base.plurals import counted
 from ina.base.settings import ConfigError, Problem, key
@@ -229,7 +229,8 @@ class Training(Placed):
     @property
     def fitting(self) -> list[int]:
         """Numbers of values that fit into a packet."""
-        return [n for n in VALUES if self.world != "testbed" or protocols.frame_bytes(self.protocol, n) - ETHERNET <= self.mtu]
+        return [n for n in INT32.values
+                if self.world != "testbed" or protocols.frame_bytes(self.protocol, n) - ETHERNET <= self.mtu]
 
     def derived(self) -> dict[str, object]:
         testbed, bmv2 = self.world == "testbed", self.switch == "bmv2"

@@ -9,6 +9,7 @@ from switchml_job import check_pending, check_result, close, job, numbers, reduc
 from switchml_targets import SLOTS, TARGETS, Job, World, open_target
 
 from ina.aggregation.controller.admission import Controller
+from ina.aggregation.lane import DEFAULT
 from ina.aggregation.wire import layout
 from ina.aggregation.worker import worker_address
 
@@ -18,7 +19,7 @@ __all__ = ["close", "job", "world"]  # fixtures
 BIG, SMALL = 2**31 - 1, -(2**31)
 FREE = 9  # a port without a worker
 WIDE = ("model", "compiled", "tna")  # those that are ready in no time, however many values there are
-SIZES = [(name, values) for name in TARGETS for values in (layout.VALUES if name in WIDE else (32, 64, 256))]
+SIZES = [(name, values) for name in TARGETS for values in (DEFAULT.values if name in WIDE else (32, 64, 256))]
 
 
 # ---- the conformance cases of SwitchML's retransmission scheme

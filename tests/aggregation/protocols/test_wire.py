@@ -63,7 +63,7 @@ def test_places_are_those_of_the_standards():
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("values", layout.VALUES)
+@pytest.mark.parametrize("values", layout.size_codes().values())
 def test_payload_is_one_array(values):
     (field,) = load(values)["values"].fields
     assert (field.name, field.width, field.count, load(values)["values"].size) == ("v", 32, values, 4 * values)
@@ -310,7 +310,7 @@ def test_scapy_layers_read_and_build_each_kind_of_frame():
 
     from ina.aggregation.wire.scapy_layers import Check, Exponents, Pending, SwitchML, Values
 
-    for values in layout.VALUES:
+    for values in layout.size_codes().values():
         wire = load(values)
         sml = {"msg_type": 1, "overflow": 1, "size": wire.constants["SIZE_CODE"], "job": 200, "tsi": 2**32 - 2,
                "set": 1, "checked": 1, "slot": 16383}
