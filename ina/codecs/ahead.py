@@ -47,8 +47,7 @@ class OmniReduceAhead(Codec):
         return np.float64(INT32.unit(int(exponent), workers))
 
     def own(self, words: Sequence[np.ndarray]) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            return np.asarray(np.sum(words, axis=0, dtype=np.int32))
+        return INT32.sums(words)
 
     def bound(self, tensors: Sequence[np.ndarray], average: bool = False) -> np.ndarray:
         n = len(tensors)

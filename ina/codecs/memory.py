@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.codecs.codec import MAXIMUM, OWN, Call, Codec, Round
 
 
@@ -42,8 +43,7 @@ def _switch(words: list[np.ndarray], operation: int, average: bool) -> np.ndarra
     if operation == MAXIMUM:
         return np.max(words, axis=0)
     if words[0].dtype == np.int32:
-        with np.errstate(over="ignore"):
-            return np.asarray(np.sum(words, axis=0, dtype=np.int32))
+        return INT32.sums(words)
     with np.errstate(over="ignore", invalid="ignore"):  # infinities of both signs, and NaN, are right as they are
         total = np.add.reduce(np.asarray(words, np.longdouble), axis=0, initial=-0.0)
         return np.asarray(total / len(words) if average else total, np.float32)

@@ -14,21 +14,19 @@ the whole tensor NaN in this call, and what earlier sums missed stays for the ne
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from ina.base.native import lib
-from ina.codecs.codec import ADD, Call, Codec, Round, Rounds, Traffic, both_ways
+from ina.codecs.codec import ADD, Call, Feedback, Round, Rounds, Traffic, both_ways
 from ina.codecs.pointers import pointer
 
 
-class PowerSgd(Codec):
+class PowerSgd(Feedback):
     """``rank``: columns of P and Q. ``missed``: of this worker's values, so far."""
 
     name = "powersgd"
     rounds = 2
-    remembers = True
 
     def __init__(self, rank: int = 4) -> None:
         super().__init__()
@@ -78,10 +76,6 @@ class PowerSgd(Codec):
             begun[number] = np.array(whole, np.uint64) / 2.0**63 - 1
         _, exponents = np.frexp(np.max(np.abs(begun), axis=1, keepdims=True))
         return np.ldexp(begun, -exponents)  # P is made orthonormal: Q's scale is lost, which could only overflow
-
-    def bound(self, tensors: Sequence[np.ndarray], average: bool = False) -> np.ndarray:
-        """Returns infinities: it is right in the long run, not in a step."""
-        return np.full(tensors[0].shape, np.inf)
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of P and Q, as many down as up."""

@@ -16,24 +16,22 @@ votes aye. A block of zeros, on all workers, is zero. Up to 65,535 workers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from ina.base.native import ffi, lib
-from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, both_ways
+from ina.codecs.codec import ADD, MAXIMUM, Call, Feedback, Round, Rounds, Traffic, both_ways
 from ina.codecs.lanes import Packing
 from ina.codecs.pointers import pointer
 
 
-class Sign(Codec):
+class Sign(Feedback):
     """``block``: values with a common mean. ``missed``: of this worker's values, so far."""
 
     name = "sign"
     rounds = 2
     operations = frozenset({ADD, MAXIMUM})
-    remembers = True
     votes: ClassVar[bool] = False
 
     def __init__(self, block: int = 512) -> None:
@@ -76,10 +74,6 @@ class Sign(Codec):
         if workers > 65535:
             raise ValueError(f"codec {self.name}: {workers} workers, expected at most 65535: lanes have 16 bits")
         return Packing(workers, 1)
-
-    def bound(self, tensors: Sequence[np.ndarray], average: bool = False) -> np.ndarray:
-        """Returns infinities: it is right in the long run, not in a step."""
-        return np.full(tensors[0].shape, np.inf)
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of means and votes, as many down as up."""

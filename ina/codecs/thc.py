@@ -23,7 +23,7 @@ import numpy as np
 from ina.aggregation.lane import INT32
 from ina.base.native import CData, ffi, lib
 from ina.codecs import thc_tables
-from ina.codecs.codec import ADD, MAXIMUM, OWN, Call, Codec, Round, Rounds, Traffic, both_ways
+from ina.codecs.codec import ADD, MAXIMUM, OWN, Call, Feedback, Round, Rounds, Traffic, both_ways
 from ina.codecs.lanes import Packing
 from ina.codecs.pointers import pointer
 
@@ -46,13 +46,12 @@ def parts(elements: int) -> list[tuple[int, int, int]]:
     return result
 
 
-class Thc(Codec):
+class Thc(Feedback):
     """``bits``, ``granularity``, ``outside``: of the table (ina.codecs.thc_tables)."""
 
     name = "thc"
     rounds = 2
     operations = frozenset({ADD, MAXIMUM})
-    remembers = True
     sum_bits: ClassVar[int] = 16
 
     def __init__(self, bits: int = 4, granularity: int = 30, outside: float = 1 / 32) -> None:
@@ -121,10 +120,6 @@ class Thc(Codec):
     def _sums(self, words: np.ndarray, count: int, workers: int) -> np.ndarray:
         """Returns the sums of ``count`` levels, as int32, of that round's result."""
         return Packing(workers, self.table[-1]).sums(words, count)
-
-    def bound(self, tensors: Sequence[np.ndarray], average: bool = False) -> np.ndarray:
-        """Returns infinities: it is right in the long run, and of small mean square error in a step."""
-        return np.full(tensors[0].shape, np.inf)
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes over a switch without a look-up."""

@@ -17,24 +17,22 @@ An infinity or NaN of any worker makes the whole tensor NaN in this call, and wh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from ina.base.native import lib
-from ina.codecs.codec import ADD, Call, Codec, Round, Rounds, Traffic, both_ways
+from ina.codecs.codec import ADD, Call, Feedback, Round, Rounds, Traffic, both_ways
 from ina.codecs.pointers import pointer
 
 CHUNK = 1 << 16  # values among which 16 bits name a place
 
 
-class TopK(Codec):
+class TopK(Feedback):
     """``share``: of the values, that travel: at least one. ``discount``: of the low-pass filter, 1: none. ``missed``: what is
     added to this worker's next values."""
 
     name = "topk"
     rounds = 2
-    remembers = True
 
     def __init__(self, share: float = 0.01, discount: float = 1.0) -> None:
         super().__init__()
@@ -108,10 +106,6 @@ class TopK(Codec):
         chunks = -(-elements // CHUNK)
         starts = np.repeat(np.arange(chunks, dtype=np.int64) * CHUNK, words[:chunks])
         return starts + words[chunks:].copy().view(np.uint16)[:count]
-
-    def bound(self, tensors: Sequence[np.ndarray], average: bool = False) -> np.ndarray:
-        """Returns infinities: it is right in the long run, not in a step."""
-        return np.full(tensors[0].shape, np.inf)
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of a call after the warm-up."""

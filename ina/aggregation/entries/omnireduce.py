@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ina.aggregation.entries.switchml import SwitchML
+from ina.aggregation.lane import INT32
 
 
 class OmniReduce(SwitchML):
@@ -14,8 +15,7 @@ class OmniReduce(SwitchML):
 
     def reduced(self, tensors: np.ndarray) -> np.ndarray:
         """Returns the sum of the workers' int32 words, modulo 2^32."""
-        with np.errstate(over="ignore"):
-            return np.asarray(np.sum(tensors, axis=0, dtype=np.int32))
+        return INT32.sums(tensors)
 
 
 PROGRAM = OmniReduce()
