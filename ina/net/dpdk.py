@@ -20,11 +20,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cffi import FFI
 
 from ina.base import abi, manifest, paths
+from ina.base.closing import Closing
 from ina.base.native import CData
 from ina.base.native import ffi as native
 from ina.net.ports import MAX_FRAME, MIN_FRAME, Port
@@ -87,23 +88,16 @@ def build() -> Path:
 ffi = FFI()
 
 
-class Library(Protocol):
-    """The functions of host/dpdk/dpdk.h."""
-
-    def __getattr__(self, name: str, /) -> Any: ...
-
-
 @functools.cache
-def library() -> Library:
-    """Returns the library, loaded. Raises DpdkError."""
+def library() -> Any:
+    """Returns the functions of host/dpdk/dpdk.h: the library, loaded. Raises DpdkError."""
     (header,) = manifest.listed(["host/dpdk/dpdk.h"])
     ffi.cdef("\n".join(line for line in header.read_text().splitlines() if not line.startswith("#")))
     path = build()
     try:
-        loaded: Library = ffi.dlopen(str(path))
+        return ffi.dlopen(str(path))
     except OSError as error:
         raise DpdkError(f"dpdk: {path} does not load: {error}; {INSTALL}") from error
-    return loaded
 
 
 # ---- the environment -----------------------------------------------------------------------------------------------
@@ -176,7 +170,7 @@ def _text(error: CData) -> str:
 # ---- pools and devices -----------------------------------------------------------------------------------------------
 
 
-class Pool:
+class Pool(Closing):
     """mbufs that the ports of a process share: ``mbufs`` of frames up to ``max_frame`` bytes. Raises DpdkError.
 
     ``devices``: the devices as users name them (``device``), where they are known. memif's buffers are as long as frames; NICs
@@ -203,14 +197,8 @@ class Pool:
         pointer, self.pointer = self.pointer, ffi.NULL
         library().ina_dpdk_pool_free(pointer)
 
-    def __enter__(self) -> Pool:
-        return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-class Device:
+class Device(Closing):
     """A started Ethernet device. Close its ports before it, and it before its pool."""
 
     def __init__(self, pointer: CData, name: str, pool: Pool):
@@ -266,12 +254,6 @@ class Device:
         """Stops it, and removes it if it is a virtual one. A second call does nothing."""
         pointer, self.pointer = self.pointer, ffi.NULL
         library().ina_dpdk_close(pointer)
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def _port(pointer: CData, name: str) -> Port:
@@ -368,30 +350,26 @@ def job_port(point: Plug, udp_port: int, max_frame: int, eal: Sequence[str], tim
     ``eal``: as ``start``'s; none: ``arguments``. ``timeout``: seconds for the link to come up. Raises DpdkError, ValueError.
     """
     with _opening:
-        return _job_port(point, udp_port, max_frame, eal, timeout)
-
-
-def _job_port(point: Plug, udp_port: int, max_frame: int, eal: Sequence[str], timeout: float) -> Port:
-    if point.device not in _devices:
-        longest = max(max_frame, 1514)
-        mbufs = 8192
-        start(list(eal) or arguments([point.device], 64 + mbufs * (max(longest + 1024, 2048) + 512) // 1_000_000))
-        name, pool = device(point.device, point.at, False, longest), Pool(mbufs, longest, [point.device])
-        try:
-            _devices[point.device] = open_device(name, pool, timeout=timeout)
-        except BaseException:
-            pool.close()
-            raise
-    dev = _devices[point.device]
-    if dev.pool.max_frame < max_frame:
-        raise DpdkError(f"dpdk: device {dev.name} was opened for frames of {dev.pool.max_frame} bytes, a later job of this "
-                        f"process needs {max_frame}")
-    deadline = time.monotonic() + timeout
-    while not dev.up:
-        if time.monotonic() >= deadline:
-            raise DpdkError(f"dpdk: device {dev.name}: no link for {timeout:g} s: is the switch there?")
-        time.sleep(0.01)
-    return dev.share(next(iter(dev.free_shares()), 0), [range(udp_port, udp_port + 1)])
+        if point.device not in _devices:
+            longest = max(max_frame, 1514)
+            mbufs = 8192
+            start(list(eal) or arguments([point.device], 64 + mbufs * (max(longest + 1024, 2048) + 512) // 1_000_000))
+            name, pool = device(point.device, point.at, False, longest), Pool(mbufs, longest, [point.device])
+            try:
+                _devices[point.device] = open_device(name, pool, timeout=timeout)
+            except BaseException:
+                pool.close()
+                raise
+        dev = _devices[point.device]
+        if dev.pool.max_frame < max_frame:
+            raise DpdkError(f"dpdk: device {dev.name} was opened for frames of {dev.pool.max_frame} bytes, a later job of this "
+                            f"process needs {max_frame}")
+        deadline = time.monotonic() + timeout
+        while not dev.up:
+            if time.monotonic() >= deadline:
+                raise DpdkError(f"dpdk: device {dev.name}: no link for {timeout:g} s: is the switch there?")
+            time.sleep(0.01)
+        return dev.share(next(iter(dev.free_shares()), 0), [range(udp_port, udp_port + 1)])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ina.base.closing import Closing
 from ina.base.native import CData, ffi, lib
 
 PS = 10**12  # picoseconds in a second
@@ -116,15 +117,13 @@ def _overrun(fd: int) -> int:
         return words[8]
 
 
-class Port:
+class Port(Closing):
     """One end of a link to the world. Close it, or use it as a context manager; one thread drives it at a time."""
 
     def __init__(self, handle: CData, name: str) -> None:
         self.name = name
         self._handle: CData | None = handle
-        self._faults: CData | None = None
-        self._capture: CData | None = None
-        self._link: CData | None = None
+        self._wrappers: dict[str, CData] = {}  # by what they add
         self._board: CData | None = None
 
     @property
@@ -155,48 +154,48 @@ class Port:
 
     # ---- wrappers ----------------------------------------------------------------------------------------------
 
+    def _wrap(self, kind: str, wrapped: CData, title: str) -> Port:
+        """Makes a wrapper the port's handle. Raises OSError: there is none."""
+        if wrapped == ffi.NULL:
+            raise _error(f"port {self.name}: {title}")
+        self._handle = self._wrappers[kind] = wrapped
+        return self
+
+    def _wrapper(self, kind: str) -> CData:
+        if self._handle is None or kind not in self._wrappers:
+            raise ValueError(f"port {self.name} has no {kind}: call with_{kind} first")
+        return self._wrappers[kind]
+
     def with_faults(self, rx: Faults | None = None, tx: Faults | None = None, held: int = 4096) -> Port:
         """Applies faults to frames that this port receives and sends; at most ``held`` are delayed at once per direction."""
         configs = [faults.native() if faults else ffi.NULL for faults in (rx, tx)]
         wrapped = lib.ina_port_fault_wrap(self.handle, configs[0], configs[1], held)
-        if wrapped == ffi.NULL:
-            raise _error(f"port {self.name}: faults with held={held} (1 to 65536 frames)")
-        self._handle = self._faults = wrapped
-        return self
+        return self._wrap("faults", wrapped, f"faults with held={held} (1 to 65536 frames)")
 
     def with_link(self, rate: float, delay: float = 0.0, queue: int = 0) -> Port:
         """Puts a link in front of the receive side: bit/s (0: infinite), seconds, bytes of queue (0: no limit)."""
         config = {"rate_bps": round(rate), "delay_ps": round(delay * PS), "queue_bytes": queue, "ecn_bytes": 0}
         wrapped = lib.ina_port_link_wrap(self.handle, ffi.new("struct ina_link_config *", config))
-        if wrapped == ffi.NULL:
-            raise _error(f"port {self.name}: a link of {rate:g} bit/s")
-        self._handle = self._link = wrapped
-        return self
+        return self._wrap("link", wrapped, f"a link of {rate:g} bit/s")
 
     def set_link(self, rate: float, delay: float) -> None:
         """Changes rate and delay of the link of :meth:`with_link`, for frames that come from now on."""
-        if self._link is None or self._handle is None:
-            raise ValueError(f"port {self.name} has no link: call with_link first")
-        lib.ina_port_link_set(self._link, round(rate), round(delay * PS))
+        lib.ina_port_link_set(self._wrapper("link"), round(rate), round(delay * PS))
 
     def with_probes(self, board: memoryview, session: int, link: int, side: int) -> Port:
         """Makes this port side ``side`` of link ``link``, which is watched and can be cut (host/net/port_probe.h). ``board``: its
         words, in memory that stays until the port is closed. ``session``: the same at both ends."""
         config = ffi.new("struct ina_probe_config *", {"session": session, "link": link, "side": side})
         words = ffi.from_buffer("struct ina_probe_board *", board)
-        wrapped = lib.ina_port_probe_wrap(self.handle, config, words)
-        if wrapped == ffi.NULL:
-            raise _error(f"port {self.name}: probes")
-        self._handle, self._board = wrapped, words  # which keeps the memory
+        self._wrap("probes", lib.ina_port_probe_wrap(self.handle, config, words), "probes")
+        self._board = words  # which keeps the memory
         return self
 
     @property
     def link(self) -> LinkCounts:
         """Counters of the link since :meth:`with_link`."""
-        if self._link is None or self._handle is None:
-            raise ValueError(f"port {self.name} has no link: call with_link first")
         stats = ffi.new("struct ina_link_stats *")
-        lib.ina_port_link_report(self._link, stats)
+        lib.ina_port_link_report(self._wrapper("link"), stats)
         return LinkCounts(stats.packets, stats.bytes, stats.tail_drops, stats.busy_ps / PS, stats.max_queue_bytes)
 
     def with_capture(self, path: str | Path) -> Port:
@@ -204,16 +203,14 @@ class Port:
         wrapped = lib.ina_port_pcap_wrap(self.handle, os.fsencode(path))
         if wrapped == ffi.NULL:
             raise OSError(ffi.errno, f"port {self.name}: cannot capture: {os.strerror(ffi.errno)}", str(path))
-        self._handle = self._capture = wrapped
+        self._handle = self._wrappers["capture"] = wrapped
         return self
 
     @property
     def faults(self) -> dict[str, FaultCounts]:
         """Counters of ``rx`` and ``tx`` faults since :meth:`with_faults`."""
-        if self._faults is None or self._handle is None:
-            raise ValueError(f"port {self.name} has no faults: call with_faults first")
         report = ffi.new("struct ina_fault_report *")
-        lib.ina_port_fault_report(self._faults, report)
+        lib.ina_port_fault_report(self._wrapper("faults"), report)
         return {
             side: FaultCounts(f.packets, f.lost, f.duplicated, f.reordered, f.corrupted, overflow)
             for side, f, overflow in (
@@ -225,10 +222,8 @@ class Port:
     @property
     def capture(self) -> CaptureCounts:
         """State of the capture; a full disk stops it (``error`` is ENOSPC) and not the traffic."""
-        if self._capture is None or self._handle is None:
-            raise ValueError(f"port {self.name} has no capture: call with_capture first")
         report = ffi.new("struct ina_pcap_report *")
-        lib.ina_port_pcap_report(self._capture, report)
+        lib.ina_port_pcap_report(self._wrapper("capture"), report)
         return CaptureCounts(report.captured, report.missed, report.error)
 
     # ---- frames ------------------------------------------------------------------------------------------------
@@ -295,12 +290,6 @@ class Port:
         """Releases memory, sockets and files, and drops delayed frames. A second call does nothing."""
         if self._handle is not None:
             lib.ina_port_close(self.release())
-
-    def __enter__(self) -> Port:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 # ---- opening ---------------------------------------------------------------------------------------------------

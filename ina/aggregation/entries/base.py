@@ -205,6 +205,12 @@ def _index(child: Child) -> int:
     return child.index
 
 
+def entries_of(program: JobProgram, place: Place, children: Sequence[Child]) -> list[Entity]:
+    """Returns all entries of a job at one switch, to which these of its children are attached."""
+    return [*program.job(place), *(entry for child in children for entry in program.child(place, child)),
+            program.group(place, children)]
+
+
 def has_key(p4info: P4Info, field: str) -> bool:
     """Returns True if a program has a table with this key, by which programs without an annotation are recognised."""
     return any(key.name == field for table in p4info.tables.values() for key in table.fields)
@@ -221,6 +227,8 @@ def statement(p4info: P4Info) -> tuple[str, Sizes] | None:
     expected = keys == {"protocol", "values", "slots"}
     if not expected or not isinstance(protocol, str) or not isinstance(values, int) or not isinstance(slots, int):
         raise ValueError(f"@ina_program: {pairs}, expected {ANNOTATION}")
+    if values not in (fitting := lane_of(p4info).values):
+        raise ValueError(f"@ina_program: values={values}, not one of {fitting}; expected {ANNOTATION}")
     if not 1 <= slots < 1 << 31:
         raise ValueError(f"@ina_program: slots={slots}, not 1 to {(1 << 31) - 1}; expected {ANNOTATION}")
     own = lib.INA_WIRE_VERSION
@@ -230,8 +238,6 @@ def statement(p4info: P4Info) -> tuple[str, Sizes] | None:
         if isinstance(wire, int) and wire < own:
             older = "the program is older: compile it from this ina's sources and load it anew"
         raise ValueError(f"@ina_program: the program speaks wire version {wire}, this ina {own}; {older}")
-    if values not in (fitting := lane_of(p4info).values):
-        raise ValueError(f"@ina_program: values={values}, not one of {fitting}; expected {ANNOTATION}")
     return protocol, Sizes(values, slots)
 
 

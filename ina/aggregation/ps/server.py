@@ -7,13 +7,14 @@ import os
 
 from ina.aggregation.ps.state_machine import ServerConfig
 from ina.aggregation.worker.block import stats_dict
+from ina.base.closing import Closing
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import Port
 
 __all__ = ["Server", "ServerConfig"]
 
 
-class Server:
+class Server(Closing):
     """Serves jobs over ``port``, which it then owns (not if it cannot start). Jobs may be added and removed while it runs."""
 
     def __init__(self, port: Port):
@@ -51,12 +52,6 @@ class Server:
         """Ends the thread and closes the port. A second call does nothing."""
         server, self._pointer = self._pointer, ffi.NULL
         lib.ina_ps_server_stop(server)
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def _server(self) -> CData:

@@ -20,13 +20,14 @@ from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, either, fill_tensor
 from ina.aggregation.worker.errors import Event, event_from_c
 from ina.aggregation.worker.route import Route
+from ina.base.closing import Closing
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Port
 
 _SLICE = 0.2  # seconds: longest delay of signals (Ctrl-C) while waiting
 
 
-class Endpoint:
+class Endpoint(Closing):
     """All-reduces of one worker over ``port``, which the endpoint then owns (not if it cannot start). Raises OSError; ValueError:
     a worker has begun with ``config`` before.
 
@@ -89,7 +90,13 @@ class Endpoint:
         tensor = ffi.new("struct ina_tensor *")
         out = source if out is None else out
         fill_tensor(tensor, source, out, average, tag, self._checked(reduction))
-        return self._run(tensor, (source, out), timeout)
+        event = ffi.new("struct ina_event *")
+        slice_ns = next(_slices(timeout))
+        ticket = self._check(lib.ina_endpoint_run(self._endpoint, tensor, slice_ns, event))
+        if event.type:
+            return self._finished(event)
+        self._arrays[ticket] = source, out
+        return self.wait(ticket, None if timeout is None else max(0.0, timeout - slice_ns / 1e9))
 
     def _checked(self, reduction: int) -> int:
         if reduction not in self._reductions:
@@ -152,12 +159,6 @@ class Endpoint:
         lib.ina_endpoint_close(self._endpoint)
         self._arrays.clear()
 
-    def __enter__(self) -> Endpoint:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     def _submit(self, tensor: CData, owner: object, stay: float = 0.0) -> int:
         if len(self._arrays) >= 2 * MAX_OPS:
             self._forget_done()
@@ -168,15 +169,6 @@ class Endpoint:
             ticket = self._check(lib.ina_endpoint_submit(self._endpoint, tensor))
         self._arrays[ticket] = owner
         return ticket
-
-    def _run(self, tensor: CData, owner: object, timeout: float | None) -> Event:
-        event = ffi.new("struct ina_event *")
-        slice_ns = next(_slices(timeout))
-        ticket = self._check(lib.ina_endpoint_run(self._endpoint, tensor, slice_ns, event))
-        if event.type:
-            return self._finished(event)
-        self._arrays[ticket] = owner
-        return self.wait(ticket, None if timeout is None else max(0.0, timeout - slice_ns / 1e9))
 
     def _check(self, ticket: int) -> int:
         if ticket == -errno.EPIPE and (failure := self.failure):
