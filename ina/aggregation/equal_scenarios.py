@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ina.aggregation.entries import PUBLISHED, JobProgram, recognise
+from ina.aggregation.entries import PUBLISHED, JobProgram, entries_of, recognise
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.entries.base import Child, Parent, Place
 from ina.aggregation.entries.switchml import SwitchML
@@ -99,9 +99,7 @@ def _entries(program: JobProgram, job: _Job) -> list[Entity]:
     """Returns a job's entries, without a switch above where the protocol has no trees."""
     if not program.trees:
         job = replace(job, place=replace(job.place, parent=None))
-    own = program.job(job.place)
-    children = [entity for child in job.children for entity in program.child(job.place, child)]
-    return [*own, *children, program.group(job.place, job.children)]
+    return entries_of(program, job.place, job.children)
 
 
 def _frame(wire: layout.Layout, source: Address, target: Address, payload: bytes) -> bytes:

@@ -95,22 +95,16 @@ class Access:
         raise AdmissionError("denied", f"{name}: {principal} {verb}; expected {needed}")
 
 
-@dataclass(frozen=True)
-class JobOwner:
-    """The owner of a job: the holders of its token; without a token, the principal that asked for it."""
-
-    principal: Principal
-    token: str
-
-    def check(self, job: str, principal: Principal, token: str) -> None:
-        """Raises AdmissionError for another's job."""
-        if self.token and not tokens.is_same(self.token, token):
-            reason = "the token is wrong" if token else "a token is needed"
-            raise AdmissionError("token", f"job {job!r} belongs to others: {reason}; all workers of a job bring the one that "
-                                          "its first request brought")
-        if not self.token and (token or principal != self.principal):
-            owner = "you asked for it without a token" if principal == self.principal else f"it is {self.principal}'s"
-            raise AdmissionError("token", f"job {job!r} has no token: {owner}")
+def check_owner(job: str, owner: Principal, own: str, principal: Principal, token: str) -> None:
+    """Checks that a ``principal`` with a ``token`` owns a job: that it has the job's ``own`` token or, of a job without one, is
+    its ``owner``, who asked for it. Raises AdmissionError."""
+    if own and not tokens.is_same(own, token):
+        reason = "the token is wrong" if token else "a token is needed"
+        raise AdmissionError("token", f"job {job!r} belongs to others: {reason}; all workers of a job bring the one that its "
+                                      "first request brought")
+    if not own and (token or principal != owner):
+        whose = "you asked for it without a token" if principal == owner else f"it is {owner}'s"
+        raise AdmissionError("token", f"job {job!r} has no token: {whose}")
 
 
 def users(names: Collection[str]) -> Collection[int] | None:

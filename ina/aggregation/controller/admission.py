@@ -26,9 +26,9 @@ from ina.aggregation.controller.reconcile import absent, repair
 from ina.aggregation.controller.state import StateError, described, job_from_json, job_to_json
 from ina.aggregation.controller.transaction import REFUSED, Change, WriteFailed, try_write, write
 from ina.aggregation.controller.tree_placement import place
-from ina.aggregation.entries import Child, JobProgram, Parent, program_named
+from ina.aggregation.entries import Child, JobProgram, Parent, entries_of, program_named
 from ina.aggregation.worker import SWITCH
-from ina.aggregation.worker.addresses import Addresses
+from ina.aggregation.worker.addresses import addresses
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, SwitchTarget, TableEntry, Update, delete, insert, modify
 from ina.p4.runtime.entity_error import EntityError
@@ -60,7 +60,6 @@ class Controller:
         self.slots = dict(slots) if isinstance(slots, Mapping) else dict.fromkeys(self.targets, slots)
         self.program = protocol if isinstance(protocol, JobProgram) else program_named(protocol)
         self.topology = topology
-        self.addresses = Addresses()
         self.jobs: dict[str, Job] = {}
         self.servers: dict[str, Parent] = {}  # parameter servers, by switch
         self.unsure: set[str] = set()  # switches whose entries are unknown
@@ -433,15 +432,13 @@ class Controller:
         return Address(node.mac, node.ip, self.program.udp_port)
 
     def _addresses(self, job: Job) -> tuple[Address, ...]:
-        return self.addresses.of_job(job.number, job.workers, [self._network().by_name[host] for host in job.hosts])
+        return addresses(job.number, job.workers, [self._network().by_name[host] for host in job.hosts])
 
     # ---- entries
 
     def _entries(self, job: Job, branch: Branch) -> list[Entity]:
         """Returns all present entries of the job at this switch."""
-        place, children = job.place(branch), branch.children
-        return [*self.program.job(place), *(entry for child in children for entry in self.program.child(place, child)),
-                self.program.group(place, children)]
+        return entries_of(self.program, job.place(branch), branch.children)
 
     def _change_children(self, job: Job, branch: Branch, attached: dict[int, Child]) -> None:
         place, before = job.place(branch), branch.attached

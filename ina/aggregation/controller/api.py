@@ -45,7 +45,7 @@ from typing import Any, TypeVar
 from ina.aggregation import completion, protocols
 from ina.aggregation.control_socket import messages
 from ina.aggregation.control_socket.messages import Malformed, Request, decode, parse
-from ina.aggregation.controller.access import Access, JobOwner, Principal, Role, Rule
+from ina.aggregation.controller.access import Access, Principal, Role, Rule, check_owner
 from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.failures import Recovery
 from ina.aggregation.controller.job_records import Job
@@ -56,6 +56,7 @@ from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.port_kinds import shm
+from ina.aggregation.worker.addresses import taken
 from ina.base import tokens
 from ina.base.native import lib
 
@@ -270,7 +271,7 @@ class Operations:
             del self.failures[job, token]
         by_switch = rule.or_switch and not token and self.access.role(principal) is Role.OWNER
         if (owner := self._owner(job)) is not None and not by_switch:
-            JobOwner(owner, self.tokens.get(job, "")).check(job, principal, token)
+            check_owner(job, owner, self.tokens.get(job, ""), principal, token)
 
     def _check_pass(self, job_token: str, job: str, token: str) -> None:
         """Raises AdmissionError: the request is not about the only job of the pass, which is the first that it was used for."""
@@ -354,8 +355,8 @@ class Operations:
                                                   f"worker {worker} of job {job!r}; ranks must differ")
         host = session.host or self.host.host_of(session.pid, host)
         others = {other.index: other.host for other in self.members(job) if other is not session}
-        if taken := self.controller.addresses.taken(host, others):
-            raise AdmissionError("duplicate", taken)
+        if reason := taken(host, others):
+            raise AdmissionError("duplicate", reason)
         return host
 
     def _enter(self, session: Session, request: messages.Join | messages.Attach, host: str) -> None:
@@ -521,7 +522,7 @@ class Operations:
             self.left[job].discard(worker)
             raise
         session.released = True
-        for other in self._others(session):
+        for other in [member for member in self.members(job) if member is not session]:
             other.send({"event": "left", "worker": worker, "pid": session.pid}, [])
         self.over(job)
         return {}
@@ -624,9 +625,6 @@ class Operations:
     def members(self, job: str) -> Iterator[Session]:
         """Yields workers of the job that are connected and have not left."""
         return (s for s in self.sessions if s.job == job and not s.released)
-
-    def _others(self, session: Session) -> list[Session]:
-        return [s for s in self.members(session.job) if s is not session]
 
     def over(self, job: str) -> None:
         """Releases the job after its last worker has left; until then ports stay, as results may be in flight."""

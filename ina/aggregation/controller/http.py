@@ -103,14 +103,9 @@ def answer(service: Operations, session: Session, data: bytes, names: Collection
         return _error(error.code, str(error))
     except ValueError as error:
         return _error("invalid", str(error))
-    return respond(service, request, session)
-
-
-def respond(service: Operations, request: Request, client: Session) -> bytes:
-    """Returns the complete response to ``client``."""
-    session = Session(client.pid, lambda message, fds: None, client.principal)
+    client = Session(session.pid, lambda message, fds: None, session.principal)
     try:
-        return response(HTTPStatus.OK, _answer(service, request, session))
+        return response(HTTPStatus.OK, _answer(service, request, client))
     except NotYet as error:
         return _error("invalid", f'the answer would wait for {error}; say "hosts", one for each worker')
     except Exception as error:

@@ -13,14 +13,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from ina.aggregation.controller.admission import Controller
-from ina.aggregation.controller.failures import Member
+from ina.aggregation.controller.failures import Jobs
 from ina.aggregation.controller.job_records import AdmissionError, Job
-from ina.aggregation.controller.switch_host import LinkChange, LinkNews, SwitchHost
+from ina.aggregation.controller.switch_host import LinkChange, LinkNews
 
 WAIT = 60.0  # seconds that a job waits for its link
 AGAIN = 0.5  # seconds between looks for another tree for a job that waits
@@ -57,19 +56,6 @@ class Waiting:
     link: str
     until: float
     obstacle: str
-
-
-class Jobs(Protocol):
-    """Jobs and their members, as ina/aggregation/controller/api.py has them."""
-
-    controller: Controller
-    host: SwitchHost
-
-    def members(self, job: str) -> Iterator[Member]: ...
-
-    def fail(self, job: str, reason: str) -> None: ...
-
-    def over(self, job: str) -> None: ...
 
 
 class LinkRecovery:

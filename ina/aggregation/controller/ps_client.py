@@ -54,7 +54,7 @@ class PsClient:
         """Starts the child, if there should be one and there is none."""
         if not self._starts or self.session is not None:
             return
-        self._end_child()
+        self.close()
         own_end, far_end = socket.socketpair()
         try:
             command = [sys.executable, "-m", "ina.aggregation.controller.ps_process", str(far_end.fileno())]
@@ -122,9 +122,6 @@ class PsClient:
 
     def close(self) -> None:
         """Ends the child; its connection is closed before."""
-        self._end_child()
-
-    def _end_child(self) -> None:
         if self._child is None:
             return
         try:

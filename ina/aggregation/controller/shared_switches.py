@@ -18,7 +18,7 @@ from typing import Any
 
 from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.worker_ports import Plug, frames_for
-from ina.aggregation.entries import Child, JobProgram
+from ina.aggregation.entries import Child, JobProgram, entries_of
 from ina.aggregation.port_kinds import shm
 from ina.net.ports import Address
 from ina.p4.runtime.entities import insert
@@ -76,9 +76,7 @@ class SharedSwitches:
     def _make(self, job: Job) -> Seats:
         place, program = job.place(job.root), self._program
         children = [Child(i, i, job.addresses[i], (i,)) for i in range(job.workers)]
-        entries = [*program.job(place), *(entry for child in children for entry in program.child(place, child)),
-                   program.group(place, children)]
-        updates = [*program.setup(), *insert(*entries)]
+        updates = [*program.setup(), *insert(*entries_of(program, place, children))]
         return Seats(SharedSwitch(self._loaded, updates, job.workers, frames_for(job.slots), self._max_frame), {})
 
     def close(self, number: int, job: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ina.aggregation import completion
 from ina.aggregation.lane import DEFAULT, Lane
 from ina.aggregation.worker.block import Block
-from ina.aggregation.worker.config import ATP_SWITCH, KEY_BYTES, MAX_SLOTS, SERVER, fill_address
+from ina.aggregation.worker.config import ATP_SWITCH, KEY_BYTES, SERVER, check_numbers, fill_address
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import Address
 
@@ -38,18 +38,7 @@ class ServerConfig:
     key: bytes = field(default=b"", repr=False)  # the workers', for check words of mode keyed; b"": of another one
 
     def __post_init__(self) -> None:
-        for name, value, low, high in (
-            ("workers", self.workers, 1, lib.INA_BITMAP_WORKERS),
-            ("job", self.job, 0, 255),
-            ("life", self.life, 1, 2**16 - 1),
-            ("slots", self.slots, 1, MAX_SLOTS),
-        ):
-            if not low <= value <= high:
-                raise ValueError(f"{name}: {value}, expected {low}..{high}")
-        if self.slots & (self.slots - 1):
-            raise ValueError(f"slots: {self.slots}, expected a power of two")
-        if self.values not in self.lane.values:
-            raise ValueError(f"values: {self.values}, expected one of {self.lane.values}")
+        check_numbers(self, workers=(1, lib.INA_BITMAP_WORKERS))
         if len(self.key) not in (0, KEY_BYTES):
             raise ValueError(f"key: {len(self.key)} bytes, expected {KEY_BYTES} or none")
         completion.named(self.rule)
@@ -77,12 +66,9 @@ class ParameterServer(Block):
     def __init__(self, config: ServerConfig, now: int = 0):
         self.config = config
         c = config.to_c()
-        self._reserve(lib.ina_ps_state_size(c), lib.ina_ps_stats_offset(c))
-        self._frame_bytes = lib.ina_ps_frame_size(c)
+        self._reserve(lib.ina_ps_state_size(c), lib.ina_ps_stats_offset(c), lib.ina_ps_frame_size(c))
         if lib.ina_ps_init(self._state, c, now) < 0:
             raise ValueError(f"the parameter server refuses {config}")
-        self._frame = ffi.new("uint8_t[]", self._frame_bytes)
-        self._packet = ffi.new("struct ina_packet *")
 
     def receive(self, frame: bytes, now: int) -> None:
         """Takes a frame, any bytes."""
@@ -94,13 +80,7 @@ class ParameterServer(Block):
 
     def frames_to_send(self, now: int) -> list[bytes]:
         """Returns all replies that are due."""
-        frames: list[bytes] = []
-        while True:
-            self._packet.data, self._packet.len, self._packet.wire_len = self._frame, 0, 0
-            self._packet.headroom, self._packet.tailroom = 0, self._frame_bytes
-            if lib.ina_ps_frames_to_send(self._state, self._packet, 1, now) == 0:
-                return frames
-            frames.append(bytes(ffi.buffer(self._packet.data, self._packet.len)))
+        return list(self._frames(lambda packet: lib.ina_ps_frames_to_send(self._state, packet, 1, now)))
 
     def next_timer(self) -> int | None:
         """Returns the next timer; None: it only replies."""

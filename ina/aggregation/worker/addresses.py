@@ -27,18 +27,17 @@ def port_address(number: int) -> Address:
     return worker_address(0, number)
 
 
-class Addresses:
-    """The rule of a controller's jobs: a worker has the address of its host."""
+def addresses(job: int, workers: int, hosts: Sequence[Node]) -> tuple[Address, ...]:
+    """Returns the addresses of the workers of a controller's job number ``job``, in order: those of their ``hosts``; none: local
+    world."""
+    local = tuple(worker_address(job, worker) for worker in range(workers))
+    return tuple(replace(own, mac=host.mac, ip=host.ip) for own, host in zip(local, hosts, strict=True)) if hosts else local
 
-    def of_job(self, job: int, workers: int, hosts: Sequence[Node]) -> tuple[Address, ...]:
-        """Returns the addresses of the workers of job number ``job``, in order. ``hosts``: theirs; none: local world."""
-        local = tuple(worker_address(job, worker) for worker in range(workers))
-        return tuple(replace(own, mac=host.mac, ip=host.ip) for own, host in zip(local, hosts, strict=True)) if hosts else local
 
-    def taken(self, host: str, others: Mapping[int, str]) -> str:
-        """Returns why a worker in ``host`` gets no address beside the job's ``others``, hosts by worker's number; "": it gets
-        one. The host "" is none, as in the local world."""
-        for worker, other in others.items():
-            if host and other == host:
-                return f"{host} has a worker of this job already ({worker}): each worker of a job needs a host of its own"
-        return ""
+def taken(host: str, others: Mapping[int, str]) -> str:
+    """Returns why a worker in ``host`` gets no address beside the job's ``others``, hosts by worker's number; "": it gets one.
+    The host "" is none, as in the local world."""
+    for worker, other in others.items():
+        if host and other == host:
+            return f"{host} has a worker of this job already ({worker}): each worker of a job needs a host of its own"
+    return ""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Address
+from typing import Any
 
 import numpy as np
 
@@ -63,20 +64,7 @@ class WorkerConfig:
 
     def __post_init__(self) -> None:
         most = protocols.named(self.protocol).max_workers or lib.INA_BITMAP_WORKERS
-        for name, value, low, high in (
-            ("workers", self.workers, 1, most),
-            ("worker", self.worker, 0, self.workers - 1),
-            ("job", self.job, 0, 255),
-            ("life", self.life, 1, 2**16 - 1),
-            ("slots", self.slots, 1, MAX_SLOTS),
-            ("first_packet", self.first_packet, 0, 2**63 - 1),
-        ):
-            if not low <= value <= high:
-                raise ValueError(f"{name}: {value}, expected {low}..{high}")
-        if self.slots & (self.slots - 1):
-            raise ValueError(f"slots: {self.slots}, expected a power of two")
-        if self.values not in self.lane.values:
-            raise ValueError(f"values: {self.values}, expected one of {self.lane.values}")
+        check_numbers(self, workers=(1, most), worker=(0, self.workers - 1), first_packet=(0, 2**63 - 1))
         if not 0 < self.rto_min <= self.rto_max or not math.isfinite(self.rto_max):
             raise ValueError(f"rto_min, rto_max: {self.rto_min}, {self.rto_max} s, expected 0 < rto_min <= rto_max")
         if not 0 < self.timeout < 1e6:
@@ -124,6 +112,18 @@ class WorkerConfig:
             c.options_set |= 1 << declared[name].index
             c.option[declared[name].index] = value
         return c
+
+
+def check_numbers(config: Any, **ranges: tuple[int, int]) -> None:
+    """Checks fields of a WorkerConfig or ServerConfig: those with ``ranges``, and numbers that both have. Raises ValueError."""
+    ranges |= {"job": (0, 255), "life": (1, 2**16 - 1), "slots": (1, MAX_SLOTS)}
+    for name, (low, high) in ranges.items():
+        if not low <= getattr(config, name) <= high:
+            raise ValueError(f"{name}: {getattr(config, name)}, expected {low}..{high}")
+    if config.slots & (config.slots - 1):
+        raise ValueError(f"slots: {config.slots}, expected a power of two")
+    if config.values not in config.lane.values:
+        raise ValueError(f"values: {config.values}, expected one of {config.lane.values}")
 
 
 def fill_address(c: CData, address: Address | None) -> None:

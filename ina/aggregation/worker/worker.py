@@ -7,6 +7,7 @@ tests, emulation and exploration; ``Endpoint`` drives the same machine over a po
 from __future__ import annotations
 
 import errno
+import itertools
 
 import numpy as np
 
@@ -25,14 +26,12 @@ class Worker(Block):
         self.config = config
         self._protocol = protocols.named(config.protocol)
         with config.lease() as c:
-            self._reserve(self._protocol.state_size(c), self._protocol.stats_offset(c))
+            self._reserve(self._protocol.state_size(c), self._protocol.stats_offset(c), config.frame_bytes)
             if self._protocol.init(self._state, c, now) < 0:
                 raise ValueError(f"the protocol refuses {config}")
         self._tensors = ffi.new("struct ina_tensor[]", MAX_OPS)
         # kept alive until the handle is used again
         self._arrays: list[tuple[np.ndarray, np.ndarray, Route | None] | None] = [None] * MAX_OPS
-        self._frame = ffi.new("uint8_t[]", config.frame_bytes)
-        self._packet = ffi.new("struct ina_packet *")
 
     def submit(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0, now: int = 0,
@@ -71,14 +70,8 @@ class Worker(Block):
 
     def frames_to_send(self, now: int, limit: int | None = None) -> list[bytes]:
         """Returns all frames that are due now (at most ``limit``)."""
-        frames: list[bytes] = []
-        while limit is None or len(frames) < limit:
-            self._packet.data, self._packet.len, self._packet.wire_len = self._frame, 0, 0
-            self._packet.headroom, self._packet.tailroom = 0, self.config.frame_bytes
-            if self._protocol.frames_to_send(self._state, self._tensors, self._packet, 1, now) == 0:
-                break
-            frames.append(bytes(ffi.buffer(self._packet.data, self._packet.len)))
-        return frames
+        frames = self._frames(lambda packet: self._protocol.frames_to_send(self._state, self._tensors, packet, 1, now))
+        return list(itertools.islice(frames, limit))
 
     def next_timer(self) -> int | None:
         """Returns when frames_to_send has to be called again even if nothing arrives; None: never."""
