@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ina.aggregation.wire.layout import HEAD, Header, Layout
+from ina.aggregation.wire.layout import HEAD, Header, Layout, Unit
 
 TYPES = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
-_SIGNED = {1: "int8_t", 2: "int16_t", 4: "int32_t", 8: "int64_t"}
 
 
 def generate(layout: Layout, source: str, prefix: str = "wire", head: Sequence[str] = HEAD) -> str:
@@ -31,23 +30,26 @@ def generate(layout: Layout, source: str, prefix: str = "wire", head: Sequence[s
         "};",
     ]
     for header in layout.headers.values():
-        lines += ["", *_struct(header, prefix), *_masks(header, prefix)]
+        name = f"{prefix}_{header.name}"
+        fits = f'static_assert(sizeof(struct {name}) == {header.size}, "{header.name}");'
+        lines += ["", *packed(name, header.units), fits, *_masks(header, prefix)]
     return "\n".join([*lines, "", "#endif", ""])
 
 
-def _struct(header: Header, prefix: str) -> list[str]:
-    lines = [f"struct {prefix}_{header.name} {{"]
-    for unit in header.units:
-        field, alone = unit.fields[0], len(unit.fields) == 1
-        size = field.width // 8 if alone else unit.size
-        types = _SIGNED if alone and field.signed else TYPES
-        count = f"[{field.count}]" if field.count > 1 else ""
-        if size in types:
-            lines.append(f"    {types[size]} {unit.name}{count};")
-        else:
-            lines.append(f"    uint8_t {unit.name}{count}[{size}];")
-    name = f"struct {prefix}_{header.name}"
-    return [*lines, "} __attribute__((packed));", f'static_assert(sizeof({name}) == {header.size}, "{header.name}");']
+def packed(name: str, units: Sequence[Unit]) -> list[str]:
+    """Declares a packed struct with a member for each unit."""
+    return [f"struct {name} {{", *(f"    {declared(unit)}" for unit in units), "} __attribute__((packed));"]
+
+
+def declared(unit: Unit) -> str:
+    """Declares a member: an integer, or bytes, and how many; the bits of fields that share it."""
+    field, alone = unit.fields[0], len(unit.fields) == 1
+    size = field.width // 8 if alone else unit.size
+    type_ = TYPES.get(size, "uint8_t").removeprefix("u" if alone and field.signed else "")
+    count = f"[{field.count}]" if field.count > 1 else ""
+    declaration = f"{type_} {unit.name}{count}{'' if size in TYPES else f'[{size}]'};"
+    bits = " | ".join(f"{each.name} {each.width}" for each in unit.fields)
+    return declaration if alone else f"{declaration:<27} /* {bits} bits */"
 
 
 def _masks(header: Header, prefix: str) -> list[str]:

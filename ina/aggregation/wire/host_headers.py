@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 from ina.aggregation.wire import kinds, layout
-from ina.aggregation.wire.c_header import TYPES
+from ina.aggregation.wire.c_header import declared, packed
 from ina.aggregation.wire.kinds import COLUMNS, Kind
 from ina.aggregation.wire.layout import Field, Layout, Unit
 
@@ -47,7 +47,7 @@ def frame(
         "",
         f"struct {struct} {{",
         "    struct ina_internet net;",
-        *(f"    {_declared(unit)}" for unit in units),
+        *(f"    {declared(unit)}" for unit in units),
         "    struct ina_check_header check;",
         "    uint8_t payload[];          /* a header of the kind's own, if it has one, then its values */",
         "} __attribute__((packed));",
@@ -58,7 +58,7 @@ def frame(
         "};",
         f'static_assert(sizeof(struct {struct}) == {prefix}_PAYLOAD, "as in {source}");',
         f'static_assert(INA_WIRE_VERSION == {wire.constants["WIRE_VERSION"]}, "as in p4/include/frame.p4");',
-        *(line for header in behind for line in _struct(f"{prefix}_{header.name}".lower(), header.units)),
+        *(line for header in behind for line in ("", *packed(f"{prefix}_{header.name}".lower(), header.units))),
         *_size_codes(wire, prefix),
         "",
         "#endif",
@@ -161,17 +161,6 @@ def _members(units: Sequence[Unit]) -> list[Unit]:
     return [units[0], *_members(units[1:])] if units else []
 
 
-def _declared(unit: Unit) -> str:
-    if unit.size not in TYPES:
-        raise layout.LayoutError(f"field {unit.name}: {unit.size} bytes: expected 1, 2, 4 or 8")
-    type_ = TYPES[unit.size]
-    alone = len(unit.fields) == 1
-    type_ = type_.removeprefix("u") if alone and unit.fields[0].signed else type_
-    fields = " | ".join(f"{field.name} {field.width}" for field in unit.fields)
-    declaration = f"{type_} {unit.name};"
-    return declaration if alone else f"{declaration:<27} /* {fields} bits */"
-
-
 def _bits(unit: Unit) -> list[tuple[str, str]]:
     """Returns names and values of a unit's fields: masks in host byte order; in a unit that is too long for an enum, places."""
     if len(unit.fields) == 1:
@@ -184,10 +173,6 @@ def _bits(unit: Unit) -> list[tuple[str, str]]:
         return [("TYPE_SHIFT", shift) if name == "MSG_TYPE" else (name, f"{unit.mask(field):#x}")]
 
     return [pair for field in unit.fields for pair in of(field)]
-
-
-def _struct(name: str, units: Sequence[Unit]) -> list[str]:
-    return ["", f"struct {name} {{", *(f"    {_declared(unit)}" for unit in units), "} __attribute__((packed));"]
 
 
 def _size_codes(wire: Layout, prefix: str) -> list[str]:

@@ -3,10 +3,9 @@
     wire = load(values=256)
     wire["switchml"].unpack(frame, 42)                     -> {"msg_type": 1, "overflow": 0, "size": 3, ...}
     wire.pack(ethernet={...}, ipv4={...}, ...)             -> bytes, headers in the order of the program's `headers_t`
-    wire["ipv4"].dtype                                     -> numpy structured dtype, big endian
 
 Bits are counted from the first bit on the wire, as in P4 and the RFCs. Fields that are numbered in order (v_00, v_01, ...) are
-one array field. Fields that do not fill whole bytes are grouped into *units* that do, which C and numpy can address.
+one array field. Fields that do not fill whole bytes are grouped into *units* that do, which C can address.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ina.base.paths import p4_dir
 from ina.base.plurals import counted
@@ -106,21 +103,6 @@ class Header:
                 group = []
         return tuple(units)
 
-    @functools.cached_property
-    def dtype(self) -> np.dtype:
-        """Structured dtype, a member for each unit: big endian integers of 1, 2, 4 or 8 bytes, else arrays of bytes."""
-        members: list[tuple[Any, ...]] = []
-        for unit in self.units:
-            field = unit.fields[0]
-            alone = len(unit.fields) == 1
-            size = field.width // 8 if alone else unit.size
-            shape = (field.count,) if field.count > 1 else ()
-            if size in (1, 2, 4, 8):
-                members.append((unit.name, f">{'i' if alone and field.signed else 'u'}{size}", shape))
-            else:
-                members.append((unit.name, "u1", (*shape, size)))
-        return np.dtype(members)
-
     def pack(self, values: Mapping[str, Any]) -> bytes:
         """Returns the bytes of the header; fields left out are 0, an array field takes a sequence of `count` integers.
 
@@ -133,7 +115,10 @@ class Header:
         number = 0
         for field in self.fields:
             value = values.get(field.name, 0 if field.count == 1 else (0,) * field.count)
-            for item in self._items(field, value):
+            items = (value,) if field.count == 1 else value
+            if len(items) != field.count:
+                raise LayoutError(f"{self.name}.{field.name}: {counted(len(items), 'value')}, {field.count} expected")
+            for item in items:
                 number = number << field.width | self._bits(field, item)
         return number.to_bytes(self.size, "big")
 
@@ -149,14 +134,6 @@ class Header:
                      for i in range(field.count)]
             out[field.name] = items[0] if field.count == 1 else tuple(items)
         return out
-
-    def _items(self, field: Field, value: Any) -> Sequence[Any]:
-        if field.count == 1:
-            return (value,)
-        if len(value) != field.count:
-            raise LayoutError(f"{self.name}.{field.name}: {counted(len(value), 'value')}, {field.count} expected")
-        items: Sequence[Any] = value
-        return items
 
     def _bits(self, field: Field, value: Any) -> int:
         low = -(1 << (field.width - 1)) if field.signed else 0
@@ -190,10 +167,6 @@ class Layout:
     def offset(self, name: str, frame: Sequence[str] = DATA) -> int:
         """Returns the byte at which header `name` starts in a frame of the headers `frame`."""
         return self.size(frame[: list(frame).index(name)])
-
-    def dtype(self, frame: Sequence[str] = DATA) -> np.dtype:
-        """Returns one frame as a structured dtype with a member for each header."""
-        return np.dtype([(name, self[name].dtype) for name in frame])
 
     def pack(self, **headers: Mapping[str, Any]) -> bytes:
         """Returns a frame of the headers given, each a mapping of field values, in the program's order."""
