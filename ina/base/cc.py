@@ -45,12 +45,15 @@ def toolchain(command: tuple[str, ...]) -> str:
     version = tool.run([*command, "--version"], CC_DEADLINE).stdout
     digest = hashlib.sha256(version.encode())
     digest.update(platform.machine().encode())
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text(errors="replace").splitlines()
-        fields = ("model name", "flags", "Features", "CPU part")
-        digest.update("\n".join(sorted({x for x in lines if x.startswith(fields)})).encode())
+    digest.update("\n".join(sorted(set(processors("model name", "flags", "Features", "CPU part")))).encode())
     return digest.hexdigest()
+
+
+def processors(*fields: str) -> list[str]:
+    """Returns the lines about these ``fields`` of each processor, from the kernel; none where it tells nothing."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
+    return [line for line in lines if line.startswith(fields)]
 
 
 def compile_to(target: Path, call: Sequence[str]) -> None:

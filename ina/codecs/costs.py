@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ina.aggregation.lane import INT32
-from ina.base import cache
+from ina.base import cache, cc
 from ina.base.native import ffi, lib
 from ina.codecs.codec import Call, Codec, Rounds, Traffic
 from ina.codecs.memory import reduced
@@ -115,9 +115,7 @@ def _sent(name: str, values: np.ndarray, workers: int) -> int:
 
 def _path() -> Path:
     """The file of this processor, and of this compiled part."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
-    processor = [line for line in lines if line.startswith(("model name", "CPU part"))]
+    processor = cc.processors("model name", "CPU part")
     parts = [platform.machine(), str(len(processor)), *sorted(set(processor)), ffi.string(lib.INA_SOURCES).decode()]
     return cache.folder() / f"codecs-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.json"
 

@@ -27,12 +27,6 @@ def rounding_error(a: float, b: float) -> float:
     return (a + b) * moment - square - a * b * share
 
 
-def cut_error(outside: float) -> float:
-    """Returns the mean square of what lies beyond T and -T."""
-    t = limit(outside)
-    return 2 * ((1 + t * t) * outside / 2 - t * NORMAL.pdf(t))
-
-
 @cache
 def levels(bits: int, granularity: int, outside: float) -> tuple[int, ...]:
     """Returns the table of least error, by dynamic programming over its lower half. Levels may be equal where the granularity has
@@ -55,10 +49,3 @@ def levels(bits: int, granularity: int, outside: float) -> tuple[int, ...]:
     totals = ((error + rounding_error(at[last], at[granularity - last]) / 2, lower) for last, (error, lower) in best.items())
     _, lower = min(totals)
     return *lower, *(granularity - level for level in reversed(lower))
-
-
-def error(table: tuple[int, ...], outside: float) -> float:
-    """Returns the mean square error of N(0, 1) on a table, one worker: what rounding adds, and what is cut."""
-    t = limit(outside)
-    at = [-t + 2 * t * level / table[-1] for level in table]
-    return sum(rounding_error(a, b) for a, b in zip(at, at[1:], strict=False)) + cut_error(outside)

@@ -17,7 +17,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +91,8 @@ class Channel:
 
     def hang_up(self) -> None:
         """Shuts both directions: the peer sees POLLHUP at once, even while copies of the socket are open elsewhere."""
-        try:
+        with suppress(OSError):  # already gone: nothing to shut
             self.sock.shutdown(socket.SHUT_RDWR)
-        except OSError:  # already gone: nothing to shut
-            return
 
     def close(self) -> None:
         for fd in self._fds:

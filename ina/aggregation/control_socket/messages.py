@@ -166,7 +166,7 @@ CHECK = Text(16)  # of protocols.CHECKS; "": the job's, or its protocol's defaul
 
 @dataclass(frozen=True, kw_only=True)
 class Ping:
-    pass
+    """The switch process, and what it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +208,7 @@ class Attach:
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    pass
+    """The worker of this connection leaves its job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,17 +225,17 @@ class Serve:
 
 @dataclass(frozen=True, kw_only=True)
 class Jobs:
-    pass
+    """The jobs, their resources and workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Switches:
-    pass
+    """The switches, their pools and links."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counters:
-    pass
+    """Counters of programs, ports and the parameter server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +247,7 @@ class Links:
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    pass
+    """End when the last client is gone."""
 
 
 REQUESTS = {kind.__name__.lower(): kind

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,13 +65,11 @@ class Attachment:
             server=self.switch,  # it relays to the parameter server
             options=self.port.get("options", {}), check=self.check, rule=self.rule, key=self.key, **own)
 
-    @contextmanager
-    def lease(self) -> Iterator[None]:
+    def lease(self) -> AbstractContextManager[None]:
         """Opens its port in the block, which raises if it cannot. Raises ValueError: it was opened before, or is being
         opened in another thread, so packets with the job's life may have been sent."""
-        with self._once.use(f"worker {self.worker} of job {self.job!r}: this attachment's port was opened before: another "
-                            "worker there would get the first one's sums; join a job anew for it"):
-            yield
+        return self._once.use(f"worker {self.worker} of job {self.job!r}: this attachment's port was opened before: another "
+                              "worker there would get the first one's sums; join a job anew for it")
 
 
 class Client:

@@ -237,13 +237,7 @@ class Server:
 
     def _take(self, sock: socket.socket, pid: int, principal: Principal) -> Session | None:
         """Adds a connection of process ``pid``; returns None if it cannot be served."""
-        try:
-            pidfd = os.pidfd_open(pid) if pid > 0 else -1
-        except ProcessLookupError:  # it has ended; the connection reports that, too, after the data
-            pidfd = -1
-        except OSError as error:
-            log.warning("cannot watch process %d (%s); only its connection tells when it ends", pid, error.strerror)
-            pidfd = -1
+        pidfd = _watched(pid)
         connection = Connection(sock, self._interest)
         client = Client(connection, Session(pid, connection.send, principal, sock), pidfd, trusted=sock.family == socket.AF_UNIX)
         try:
@@ -434,7 +428,7 @@ def main(
         log.error("%s", failure, exc_info=not isinstance(error, (BuildError, CompileError, Unreadable, OSError)))
         if args.starter_fd < 0:
             return 1
-    server = Server(listener, host, args.starter_fd, _watch_starter(args.starter_pid), failure, args.job_slots,
+    server = Server(listener, host, args.starter_fd, _watched(args.starter_pid), failure, args.job_slots,
                     starts_server=starts_server, token=tokens.make() if args.name and elsewhere(args.name) else "")
     # A signal ends the process at once: clients see the hang-up.
     signals.raising(lambda number: SystemExit(128 + number), signal.SIGINT, signal.SIGTERM)
@@ -450,14 +444,15 @@ def main(
     return 1 if failure else 0
 
 
-def _watch_starter(pid: int) -> int:
-    """Returns a descriptor that becomes readable when process ``pid`` ends; -1 if there is nothing to watch."""
-    if pid <= 0:
-        return -1
+def _watched(pid: int) -> int:
+    """Returns a descriptor that becomes readable when process ``pid`` ends; -1: there is none. Its connection or pipe shows its
+    end, too, unless children of it hold copies."""
     try:
-        return os.pidfd_open(pid)
-    except OSError as error:  # its pipe shows its end, unless children of it hold copies
-        log.warning("cannot watch the starter, process %d: %s", pid, error.strerror)
+        return os.pidfd_open(pid) if pid > 0 else -1
+    except ProcessLookupError:  # it has ended
+        return -1
+    except OSError as error:
+        log.warning("cannot watch process %d (%s); only its connection tells when it ends", pid, error.strerror)
         return -1
 
 
