@@ -8,6 +8,7 @@ function would show only when it is called, and a changed one not at all.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -36,3 +37,10 @@ if (_current := paths.native_sources()) and _current != _built_from:
 def rows(at: Callable[[int], CData]) -> Iterator[CData]:
     """Returns the rows of a C table, which ``at`` gives by their numbers, up to NULL."""
     return itertools.takewhile(lambda row: row != ffi.NULL, map(at, itertools.count()))
+
+
+def checked(result: int, title: str) -> int:
+    """Returns the result of a function of ``lib`` that is negative where it has failed: an errno. Raises OSError."""
+    if result < 0:
+        raise OSError(-result, f"{title}: {os.strerror(-result)}")
+    return result

@@ -116,30 +116,6 @@ class Mx(Narrow):
         return np.maximum(_power_below(largest) * np.float32(2.0**-self.format.emax), np.float32(2.0**-127))
 
 
-class MxInt8(Mx):
-    name, format = "mx-int8", INT8
-
-
-class MxE5M2(Mx):
-    name, format = "mx-e5m2", E5M2
-
-
-class MxE4M3(Mx):
-    name, format = "mx-e4m3", E4M3
-
-
-class MxE3M2(Mx):
-    name, format = "mx-e3m2", E3M2
-
-
-class MxE2M3(Mx):
-    name, format = "mx-e2m3", E2M3
-
-
-class MxE2M1(Mx):
-    name, format = "mx-e2m1", E2M1
-
-
 class NvFp4(Narrow):
     """NVIDIA's: 16 elements of E2M1 and an E4M3, with one float32 for the tensor."""
 
@@ -166,15 +142,22 @@ class Fp8(Narrow):
         return np.maximum(steps, np.float32(2.0**self.format.lowest)) * np.float64(scale) * (largest > 0)
 
 
-class Fp8E5M2(Fp8):
-    name, format = "fp8-e5m2", E5M2
+def _codec(name: str, kind: type[Narrow], format: Format) -> type[Narrow]:
+    """Returns the class of a codec of this format."""
+    return type(name, (kind,), {"name": name, "format": format})
 
 
-class Fp8E4M3(Fp8):
-    name, format = "fp8-e4m3", E4M3
-
-
-CODECS = (MxInt8, MxE5M2, MxE4M3, MxE3M2, MxE2M3, MxE2M1, NvFp4, Fp8E5M2, Fp8E4M3)
+CODECS = (
+    _codec("mx-int8", Mx, INT8),
+    _codec("mx-e5m2", Mx, E5M2),
+    _codec("mx-e4m3", Mx, E4M3),
+    _codec("mx-e3m2", Mx, E3M2),
+    _codec("mx-e2m3", Mx, E2M3),
+    _codec("mx-e2m1", Mx, E2M1),
+    NvFp4,
+    _codec("fp8-e5m2", Fp8, E5M2),
+    _codec("fp8-e4m3", Fp8, E4M3),
+)
 
 
 def _tensor_scale(largest: np.ndarray, becomes: float) -> np.float32:

@@ -239,11 +239,6 @@ class Device(Closing):
         return bool(library().ina_dpdk_link_up(self.pointer))
 
     @property
-    def bps(self) -> int:
-        """The link's bit/s; 0: unknown."""
-        return int(library().ina_dpdk_link_bps(self.pointer))
-
-    @property
     def stats(self) -> dict[str, int]:
         """The device's own counters (``struct ina_dpdk_device_stats``)."""
         raw = ffi.new("struct ina_dpdk_device_stats *")

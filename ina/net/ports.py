@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ina.base.closing import Closing
-from ina.base.native import CData, ffi, lib
+from ina.base.native import CData, checked, ffi, lib
 
 PS = 10**12  # picoseconds in a second
 MIN_FRAME: int = lib.INA_PORT_MIN_FRAME
@@ -156,9 +156,7 @@ class Port(Closing):
 
     def _wrap(self, kind: str, wrapped: CData, title: str) -> Port:
         """Makes a wrapper the port's handle. Raises OSError: there is none."""
-        if wrapped == ffi.NULL:
-            raise _error(f"port {self.name}: {title}")
-        self._handle = self._wrappers[kind] = wrapped
+        self._handle = self._wrappers[kind] = _opened(wrapped, f"port {self.name}: {title}")
         return self
 
     def _wrapper(self, kind: str) -> CData:
@@ -261,10 +259,7 @@ class Port(Closing):
 
     def wait(self, timeout: float) -> bool:
         """Sleeps until there may be frames to receive (True) or ``timeout`` seconds are over (False)."""
-        result = lib.ina_port_wait(self.handle, round(timeout * PS))
-        if result < 0:
-            raise OSError(-result, f"port {self.name}: cannot wait: {os.strerror(-result)}")
-        return bool(result)
+        return bool(checked(lib.ina_port_wait(self.handle, round(timeout * PS)), f"port {self.name}: cannot wait"))
 
     def arm(self) -> bool:
         """Asks the peer to ring. True: frames wait already, do not sleep."""
@@ -299,19 +294,14 @@ def memory_pair(frames: int = 256, max_frame: int = 2048) -> tuple[Port, Port]:
     """Returns two ports of this process, connected to each other. ``frames``: per direction, a power of two."""
     _check_ring(frames, max_frame)
     pair = ffi.new("struct ina_port *[2]")
-    error = lib.ina_port_mem_pair(frames, max_frame, pair)
-    if error:
-        raise OSError(-error, f"cannot open a pair of memory ports: {os.strerror(-error)}")
+    checked(lib.ina_port_mem_pair(frames, max_frame, pair), "cannot open a pair of memory ports")
     return Port(pair[0], "memory 0"), Port(pair[1], "memory 1")
 
 
 def create_segment(frames: int = 256, max_frame: int = 2048) -> int:
     """Creates shared memory for two ports: a sealed memfd, which has no name and which the caller closes."""
     _check_ring(frames, max_frame)
-    memfd = lib.ina_shm_create(frames, max_frame)
-    if memfd < 0:
-        raise OSError(-memfd, f"cannot create shared memory for a port: {os.strerror(-memfd)}")
-    return memfd
+    return checked(lib.ina_shm_create(frames, max_frame), "cannot create shared memory for a port")
 
 
 class Bells(NamedTuple):
@@ -333,9 +323,7 @@ class Bells(NamedTuple):
 def create_bells() -> Bells:
     """Creates bells for two ports on one segment. Raises OSError."""
     bells = ffi.new("struct ina_bells *")
-    error = lib.ina_bells_create(bells)
-    if error:
-        raise OSError(-error, f"cannot create bells for a port: {os.strerror(-error)}")
+    checked(lib.ina_bells_create(bells), "cannot create bells for a port")
     return Bells(bells.of_switch, bells.to_host, bells.of_host)
 
 
@@ -354,8 +342,7 @@ def open_shared(memfd: int, side: int, bell: int = -1, peer_bell: int = -1) -> P
         if ffi.errno in (errno.EOPNOTSUPP, errno.ENOTSOCK, errno.EINVAL):
             raise OSError(ffi.errno, f"shared-memory port: descriptor {bell} is not the bell of side {side}, or this kernel is "
                                      "older than Linux 5.8")
-        raise _error("shared-memory port: cannot open")
-    return Port(handle, f"shared memory side {side}")
+    return Port(_opened(handle, "shared-memory port: cannot open"), f"shared memory side {side}")
 
 
 class UdpPort(Port):
@@ -387,18 +374,15 @@ def open_udp(
     """
     config = _udp_config(source, destination, max_frame, frames) | {
         "bind_ip": _ip(bind[0]), "bind_port": _port(bind[1]), "peer_ip": _ip(peer[0]), "peer_port": _port(peer[1])}
-    handle = lib.ina_port_udp_open(ffi.new("struct ina_udp_config *", config))
-    if handle == ffi.NULL:
-        raise _error(f"UDP port: cannot bind {bind[0]}:{bind[1]} for the peer {peer[0]}:{peer[1]}")
+    handle = _opened(lib.ina_port_udp_open(ffi.new("struct ina_udp_config *", config)),
+                     f"UDP port: cannot bind {bind[0]}:{bind[1]} for the peer {peer[0]}:{peer[1]}")
     return UdpPort(handle, f"udp:{bind[0]}:{lib.ina_port_udp_bound(handle)}")
 
 
 def udp_pair() -> tuple[int, int]:
     """Returns two UDP sockets on loopback that receive from each other only; the caller closes them. Raises OSError."""
     fds = ffi.new("int[2]")
-    error = lib.ina_udp_pair(fds)
-    if error:
-        raise OSError(-error, f"cannot make UDP sockets on loopback: {os.strerror(-error)}")
+    checked(lib.ina_udp_pair(fds), "cannot make UDP sockets on loopback")
     return fds[0], fds[1]
 
 
@@ -406,9 +390,8 @@ def adopt_udp(fd: int, source: Address, destination: Address, max_frame: int = 2
     """Opens a port like :func:`open_udp`, over a socket that is connected to its peer, such as one of a :func:`udp_pair`. The
     caller keeps its descriptor and may close it."""
     config = _udp_config(source, destination, max_frame, frames)
-    handle = lib.ina_port_udp_adopt(ffi.new("struct ina_udp_config *", config), fd)
-    if handle == ffi.NULL:
-        raise _error(f"UDP port: descriptor {fd} is no connected UDP socket")
+    handle = _opened(lib.ina_port_udp_adopt(ffi.new("struct ina_udp_config *", config), fd),
+                     f"UDP port: descriptor {fd} is no connected UDP socket")
     return UdpPort(handle, f"UDP {lib.ina_port_udp_bound(handle)}")
 
 
@@ -444,9 +427,7 @@ def open_packet(interface: str, max_frame: int = 1518, frames: int = 256) -> Por
     if not 1 <= frames <= 4096:
         raise ValueError(f"port {interface}: frames is {frames}, expected 1 to 4096")
     handle = lib.ina_port_packet_open(interface.encode(), max_frame, frames)
-    if handle == ffi.NULL:
-        raise _error(f"port {interface}: cannot open a packet socket there")
-    return Port(handle, interface)
+    return Port(_opened(handle, f"port {interface}: cannot open a packet socket there"), interface)
 
 
 def bound_port(port: Port) -> int:
@@ -454,8 +435,11 @@ def bound_port(port: Port) -> int:
     return lib.ina_port_udp_bound(port.handle)
 
 
-def _error(message: str) -> OSError:
-    return OSError(ffi.errno, f"{message}: {os.strerror(ffi.errno)}")
+def _opened(handle: CData, title: str) -> CData:
+    """Returns a port of the compiled part. Raises OSError: it could not be opened."""
+    if handle == ffi.NULL:
+        raise OSError(ffi.errno, f"{title}: {os.strerror(ffi.errno)}")
+    return handle
 
 
 def _check_ring(frames: int, max_frame: int) -> None:

@@ -8,7 +8,7 @@ import os
 from ina.aggregation.ps.state_machine import ServerConfig
 from ina.aggregation.worker.block import stats_dict
 from ina.base.closing import Closing
-from ina.base.native import CData, ffi, lib
+from ina.base.native import CData, checked, ffi, lib
 from ina.net.ports import Port
 
 __all__ = ["Server", "ServerConfig"]
@@ -27,18 +27,18 @@ class Server(Closing):
 
     def add(self, config: ServerConfig) -> None:
         """Adds a job. OSError: its number is taken, its frames do not fit, there is no memory for it."""
-        self._check(lib.ina_ps_server_add(self._server, config.to_c()), f"job {config.job}")
+        checked(lib.ina_ps_server_add(self._server, config.to_c()), f"job {config.job}")
         self.jobs.append(config.job)
 
     def remove(self, job: int) -> None:
         """Removes a job. OSError: there is none of that number."""
-        self._check(lib.ina_ps_server_remove(self._server, job), f"job {job}")
+        checked(lib.ina_ps_server_remove(self._server, job), f"job {job}")
         self.jobs.remove(job)
 
     def stats(self, job: int) -> dict[str, int]:
         """Returns counters of ``struct ina_ps_stats``. OSError: there is no such job."""
         stats = ffi.new("struct ina_ps_stats *")
-        self._check(lib.ina_ps_server_stats(self._server, job, stats), f"job {job}")
+        checked(lib.ina_ps_server_stats(self._server, job, stats), f"job {job}")
         return stats_dict(stats)
 
     @property
@@ -58,7 +58,3 @@ class Server(Closing):
         if self._pointer == ffi.NULL:
             raise BrokenPipeError("the parameter server is closed")
         return self._pointer
-
-    def _check(self, result: int, title: str) -> None:
-        if result < 0:
-            raise OSError(-result, f"{title}: {os.strerror(-result)}")

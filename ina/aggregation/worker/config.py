@@ -166,7 +166,15 @@ def fill_tensor(
         raise ValueError("average: only for float32; divide integer sums yourself")
     if average and reduction != protocols.SUM:
         raise ValueError("average: only of sums")
-    setattr(c, "in", ffi.cast("void *", source.ctypes.data))  # noqa: B010 (a keyword of Python)
-    c.out = ffi.cast("void *", out.ctypes.data)
-    c.reduction = reduction
-    c.count, c.dtype, c.average, c.tag = source.size, DTYPES[source.dtype], average, tag & (2**64 - 1)
+    fill_tensor_at(c, source.ctypes.data, out.ctypes.data, source.size, source.dtype, average, tag, reduction)
+
+
+def fill_tensor_at(
+    c: CData, source: int, out: int, count: int, dtype: np.dtype, average: bool, tag: int, reduction: int
+) -> None:
+    """Describes ``count`` contiguous elements at two addresses in a ``struct ina_tensor``. Raises TypeError: of no such dtype."""
+    if dtype not in DTYPES:
+        raise TypeError(f"dtype {dtype}, expected {either(DTYPES)}")
+    setattr(c, "in", ffi.cast("void *", source))  # noqa: B010 (a keyword of Python)
+    c.out, c.reduction = ffi.cast("void *", out), reduction
+    c.count, c.dtype, c.average, c.tag = count, DTYPES[dtype], average, tag & (2**64 - 1)

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ina.aggregation import protocols
-from ina.aggregation.lane import DTYPES
 from ina.aggregation.worker.block import stats_dict
-from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, either, fill_tensor
+from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor, fill_tensor_at
 from ina.aggregation.worker.errors import Event, event_from_c
 from ina.aggregation.worker.route import Route
 from ina.base.closing import Closing
@@ -75,8 +74,8 @@ class Endpoint(Closing):
 
         ``stay``: drive the protocol in this thread for up to so many seconds, as ``run`` does, before returning.
         """
-        tensor = _tensor_at(source, out, count, dtype, average, tag)
-        tensor.reduction = self._checked(reduction)
+        tensor = ffi.new("struct ina_tensor *")
+        fill_tensor_at(tensor, source, out, count, np.dtype(dtype), average, tag, self._checked(reduction))
         if route is not None:
             protocols.check_route(self.config.protocol, self.config.check)
             route.fill(tensor, self.config.workers, self.config.worker)
@@ -192,17 +191,6 @@ class Endpoint(Closing):
 
 def _stop(port: Port, endpoint: CData) -> None:
     lib.ina_endpoint_stop(endpoint)
-
-
-def _tensor_at(source: int, out: int, count: int, dtype: np.dtype | type, average: bool, tag: int) -> CData:
-    code = DTYPES.get(np.dtype(dtype))
-    if code is None:
-        raise TypeError(f"dtype {np.dtype(dtype)}, expected {either(DTYPES)}")
-    tensor = ffi.new("struct ina_tensor *")
-    setattr(tensor, "in", ffi.cast("void *", source))  # noqa: B010 (a keyword of Python)
-    tensor.out = ffi.cast("void *", out)
-    tensor.count, tensor.dtype, tensor.average, tensor.tag = count, code, average, tag & (2**64 - 1)
-    return tensor
 
 
 def _slices(timeout: float | None) -> Iterator[int]:

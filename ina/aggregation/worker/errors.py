@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ina.base.native import CData, lib
 
@@ -30,14 +31,16 @@ class Event:
 
 
 class JobError(RuntimeError):
-    """The job is over; every tensor in flight has failed for this reason."""
+    """The job is over; every tensor in flight has failed for this reason. ``text``: what happened, with fields of the event."""
+
+    text: ClassVar[str]
 
     def __init__(self, event: Event, waited: float | None = None):
         self.event = event
         super().__init__(self.describe(event, waited))
 
     def describe(self, event: Event, waited: float | None) -> str:
-        raise TypeError("JobError is abstract")
+        return self.text.format(event=event)
 
 
 class JobTimeout(JobError, TimeoutError):
@@ -63,36 +66,28 @@ class JobTimeout(JobError, TimeoutError):
 class JobMismatch(JobError, ValueError):
     """Workers submitted different tensors."""
 
-    def describe(self, event: Event, waited: float | None) -> str:
-        return (
-            f"workers do not agree on the tensor that starts with packet (tsi) {event.tsi}: dtype, size, operation or"
-            " order differ between ranks; every rank must call the same all-reduces in the same order"
-        )
+    text = ("workers do not agree on the tensor that starts with packet (tsi) {event.tsi}: dtype, size, operation or order "
+            "differ between ranks; every rank must call the same all-reduces in the same order")
 
 
 class JobAborted(JobError):
     """The job was aborted by this worker."""
 
-    def describe(self, event: Event, waited: float | None) -> str:
-        return f"aborted by this worker (slot {event.slot}, packet {event.tsi})"
+    text = "aborted by this worker (slot {event.slot}, packet {event.tsi})"
 
 
 class PeerLost(JobError, ConnectionError):
     """The switch, or its process, went away."""
 
-    def describe(self, event: Event, waited: float | None) -> str:
-        return "connection to the switch process lost: it ended, or disconnected this worker because another one died"
+    text = "connection to the switch process lost: it ended, or disconnected this worker because another one died"
 
 
 class JobCorrupt(JobError):
     """A sum does not have its check words, however often it is sent."""
 
-    def describe(self, event: Event, waited: float | None) -> str:
-        return (
-            f"the sum of packet (tsi) {event.tsi}, slot {event.slot}, does not have the check words of the workers' values, in"
-            " three transmissions: something between the workers changes bits (a switch's or a machine's memory, a link without"
-            " FCS), or they use different values of `check`; no sum of this packet was used"
-        )
+    text = ("the sum of packet (tsi) {event.tsi}, slot {event.slot}, does not have the check words of the workers' values, in "
+            "three transmissions: something between the workers changes bits (a switch's or a machine's memory, a link without "
+            "FCS), or they use different values of `check`; no sum of this packet was used")
 
 
 class VersionRefused(JobError):
