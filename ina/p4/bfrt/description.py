@@ -1,12 +1,12 @@
 """The protobuf file of BFRuntime (package bfrt_proto), by names, numbers and types of its fields.
 
 This is the published interface, to be met exactly: `bfruntime.proto` (Intel, Open-Tofino, share/bf_rt_shared/proto; open-p4studio
-adds what is marked +). descriptions.py explains the form.
+adds what is marked +). compiler/p4info/descriptions.py explains the form.
 """
 
 from __future__ import annotations
 
-from ina.p4.rpc.descriptions import File
+from ina.p4.compiler.p4info.descriptions import File
 
 PACKAGE = "bfrt_proto"
 SERVICE = f"/{PACKAGE}.BfRuntime/"

@@ -5,6 +5,6 @@
     channel = access.connect("10.1.0.1:9559")            # with the client's: ca.crt, client.crt, client.key, server.name
 
 `connections.py`: addresses, servers' ports, clients' channels. `folder.py`: what is in the folder. `certificates.py`: makes them.
-`descriptions.py`: the form in which both interfaces' messages are described; `message_classes.py`: makes their classes of it.
+`message_classes.py`: makes the classes of both interfaces' messages of their descriptions (compiler/p4info/descriptions.py).
 Importing this package needs nothing; its modules need the extra `p4runtime`.
 """

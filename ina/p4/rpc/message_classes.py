@@ -1,11 +1,11 @@
-"""Classes of the messages of described protobuf files (descriptions.py)."""
+"""Classes of the messages of described protobuf files (compiler/p4info/descriptions.py)."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 from ina.base.extras import extra
-from ina.p4.rpc.descriptions import SCALARS, STATUS, Field, File
+from ina.p4.compiler.p4info.descriptions import SCALARS, STATUS, Field, File
 
 with extra("p4runtime"):
     from google.protobuf import any_pb2, descriptor_pool, message_factory

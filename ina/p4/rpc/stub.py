@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ina.p4.rpc.descriptions import SCALARS, STATUS, Field, File
+from ina.p4.compiler.p4info.descriptions import SCALARS, STATUS, Field, File
 
 OTHERS = {".google.protobuf.Any": "any_pb2.Any", ".google.rpc.Status": "Status"}
 TYPES = {"bool": "Bool", "bytes": "Bytes", "double": "Float", "float": "Float", "string": "Str"}  # all others are Int

@@ -13,8 +13,8 @@ import pytest
 from capabilities import need
 
 from ina.p4.bfrt import description as bfrt
+from ina.p4.compiler.p4info.descriptions import STATUS, Field, File
 from ina.p4.p4runtime import description as p4runtime
-from ina.p4.rpc.descriptions import STATUS, Field, File
 from ina.p4.rpc.stub import Stub
 
 ROOT = Path(__file__).parents[3]

@@ -29,7 +29,8 @@ from ina.p4.compiler.instances import (
     tables_of,
     value_set_kind,
 )
-from ina.p4.compiler.p4info.files import FIELDS
+from ina.p4.compiler.p4info.descriptions import SCALARS
+from ina.p4.compiler.p4info.files import FIELDS, PACKAGE, json_name
 from ina.p4.compiler.p4info.types import Json, TypeInfo, annotate, bitwidth, bytes_json, constant_of, explicit_id, put
 from ina.p4.compiler.types import (
     BitType,
@@ -496,16 +497,16 @@ def pairs_of(annotation: ast.Annotation, message: str) -> Json:
     else:
         matches = re.findall(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|\w+)', " ".join(annotation.tokens))
         pairs = {key: _pair_value(value) for key, value in matches}
-    fields = {f.name: f for f in FIELDS[message] if f.type in ("string", "int") and not f.kind}
+    fields = {f.name: f for f in FIELDS[PACKAGE + message] if f.kind in SCALARS and not f.repeated}
     out: Json = {}
     for key, value in pairs.items():
         if key not in fields:
             raise CompileError(annotation.span, f"@{annotation.name} has no '{key}': expected {', '.join(fields)}")
-        expected = {"string": str, "int": int}[fields[key].type]
+        expected = str if fields[key].kind == "string" else int
         if type(value) is not expected:
             example = f'a string, as in {key} = "1.0"' if expected is str else f"an integer, as in {key} = 64"
             raise CompileError(annotation.span, f"@{annotation.name}: '{key}' takes {example}")
-        out[fields[key].json_name] = value
+        out[json_name(fields[key])] = value
     return out
 
 
