@@ -174,8 +174,6 @@ def annotation_constant(program: CheckedProgram, e: ast.Expr) -> Any:
 
     A literal, a top-level constant, or a member of a serialisable enum; None for anything else.
     """
-    if e.const is not None:
-        return e.const
     match e:
         case ast.IntLiteral() | ast.StringLiteral() | ast.BoolLiteral():
             return e.value

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import copy
 import re
 from typing import Any
 
 from ina.p4.compiler import ast
-from ina.p4.compiler.check.const import fold_binary, fold_unary, wrap
+from ina.p4.compiler.check.context import Context
+from ina.p4.compiler.check.expressions import EXPRESSIONS
 from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.instances import walk
 from ina.p4.compiler.types import (
-    INT,
     BitType,
     BoolType,
     EnumType,
@@ -29,6 +31,8 @@ from ina.p4.compiler.types import (
 )
 
 Json = dict[str, Any]
+LITERALS = ast.IntLiteral | ast.BoolLiteral | ast.StringLiteral | ast.Unary | ast.Binary
+"""What the expression of an annotation for the control plane is made of"""
 
 
 def put(message: Json, **fields: Any) -> Json:
@@ -91,48 +95,12 @@ def constant_json(e: ast.Expr) -> Json:
 
 def constant_of(e: ast.Expr) -> Any:
     """Returns the value of an annotation's expression, checked or just parsed. Raises CompileError if names occur in it."""
-    return _evaluate(e)[0]
-
-
-def _evaluate(e: ast.Expr) -> tuple[Any, Type]:
-    """Returns a value and, of an integer, its type (INT for others)."""
-    if e.const is not None:
-        return e.const, e.type or INT
-    if isinstance(e, ast.IntLiteral):
-        t = INT if e.width is None else BitType(e.width, e.signed)
-        return wrap(e.value, t), t
-    if isinstance(e, ast.BoolLiteral | ast.StringLiteral):
-        return e.value, INT
+    if not all(isinstance(node, LITERALS) for node in walk(e)):
+        raise CompileError(e.span, "an annotation for the control plane takes literals", ["write the value out"])
     try:
-        if isinstance(e, ast.Unary):
-            return _unary(e.op, *_evaluate(e.operand))
-        if isinstance(e, ast.Binary):
-            return _binary(e.op, *_evaluate(e.left), *_evaluate(e.right))
-    except ValueError as error:
-        raise CompileError(e.span, f"annotation for the control plane: {error}") from None
-    raise CompileError(e.span, "an annotation for the control plane takes literals", ["write the value out"])
-
-
-def _unary(op: str, value: Any, t: Type) -> tuple[Any, Type]:
-    if type(value) is not (bool if op == "!" else int):
-        raise ValueError(f"'{op}' does not apply to this value")
-    return fold_unary(op, value, t), t
-
-
-def _binary(op: str, left: Any, left_type: Type, right: Any, right_type: Type) -> tuple[Any, Type]:
-    """An operand without a width takes that of the other, except in shifts."""
-    if op == "++" and isinstance(left, str) and isinstance(right, str):
-        return left + right, INT
-    takes_bools, takes_both = op in ("&&", "||"), op in ("==", "!=")
-    allowed = (bool,) if takes_bools else (int, bool) if takes_both else (int,)
-    if type(left) is not type(right) or type(left) not in allowed or op == "++":
-        raise ValueError(f"'{op}' does not apply to these values")
-    if op in ("<<", ">>"):
-        return fold_binary(op, left, right, left_type), left_type
-    t = right_type if left_type == INT else left_type
-    if right_type not in (INT, t):
-        raise ValueError(f"'{op}' of {left_type} and {right_type}")
-    return fold_binary(op, wrap(left, t), wrap(right, t), t), t
+        return Context(EXPRESSIONS, {}).expression(copy.deepcopy(e)).const
+    except CompileError as error:
+        raise CompileError(error.span, f"annotation for the control plane: {error.message}") from None
 
 
 def annotate(message: Json, annotations: list[ast.Annotation], skip: tuple[str, ...] = ()) -> Json:
