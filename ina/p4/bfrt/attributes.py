@@ -12,6 +12,7 @@ notice of an entry with no time left, and (if they ask for it) one when it is hi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from ina.p4.bfrt import entities
@@ -237,19 +238,13 @@ class Attributes:
     # ---- entry scope
 
     def _set_scope(self, table: Table, change: bfrt.EntryScope) -> None:
-        """`user_defined`: one byte for each scope, with one bit for each pipe."""
-        entry_scope = bfrt.EntryScope()
-        entry_scope.CopyFrom(self._scopes.get(table.name) or _all())
+        entry_scope = deepcopy(self._scopes.get(table.name) or _all())
         for scope in ("gress_scope", "pipe_scope", "prsr_scope"):
             if change.HasField(scope):
                 getattr(entry_scope, scope).CopyFrom(getattr(change, scope))
-        pipes = range(self.device.pipes)
-        if entry_scope.pipe_scope.WhichOneof("scope") == "user_defined":
-            masks = entry_scope.pipe_scope.user_defined.to_bytes(8, "little")
-            pipe_sets = tuple(tuple(p for p in range(8) if mask >> p & 1) for mask in masks if mask)
-            groups = tuple(group for group in (tuple(p for p in g if p in pipes) for g in pipe_sets) if group)
-        else:
-            groups = tuple((p,) for p in pipes) if entry_scope.pipe_scope.predef == bfrt.Mode.SINGLE else ()
+        groups = self._pipe_groups(entry_scope)
+        if entry_scope.pipe_scope.predef == bfrt.Mode.SINGLE:
+            groups = tuple((p,) for p in range(self.device.pipes))
         parsers = table.kind == "ParserValueSet" and entry_scope.prsr_scope.predef == bfrt.Mode.SINGLE
         if table.kind not in ("Register", "RegisterParam"):  # each pipe has cells of its own whatever the scope
             self.device.write_entities([Update("MODIFY", EntryScope(own_name(table.name), groups, parsers))])
@@ -257,11 +252,13 @@ class Attributes:
 
     def groups(self, table: Table) -> tuple[tuple[int, ...], ...]:
         """Groups of pipes that are written together in a table of cells, whose scope the switch does not know."""
-        scope = self._scopes.get(table.name)
-        if scope is None or scope.pipe_scope.WhichOneof("scope") != "user_defined":
-            return ()
+        return self._pipe_groups(self._scopes.get(table.name) or _all())
+
+    def _pipe_groups(self, scope: bfrt.EntryScope) -> tuple[tuple[int, ...], ...]:
+        """The groups that a client has defined: in `user_defined`, a byte for each with one bit for each pipe; else none."""
         masks = scope.pipe_scope.user_defined.to_bytes(8, "little")
-        return tuple(tuple(p for p in range(self.device.pipes) if mask >> p & 1) for mask in masks if mask)
+        groups = (tuple(p for p in range(self.device.pipes) if mask >> p & 1) for mask in masks)
+        return tuple(group for group in groups if group)
 
     def check(self, table: Table, where: Where) -> None:
         """Raises EntityError: a write to a value set lacks the direction that its scope needs."""

@@ -25,13 +25,13 @@ with extra("p4runtime"):
     import grpc
     from google.protobuf.message import Message
 
-from ina.p4.bfrt.description import PACKAGE, SERVICE
+from ina.p4.bfrt.description import SERVICE
 from ina.p4.bfrt.entities import of_row
 from ina.p4.bfrt.info import MATCH_TABLES, Info
 from ina.p4.bfrt.messages import Status, bfrt
-from ina.p4.bfrt.rows import Change, Row, message_of, row_of
+from ina.p4.bfrt.rows import Change, Row, inverse, message_of, row_of
 from ina.p4.rpc.connections import Access
-from ina.p4.rpc.errors import code_name
+from ina.p4.rpc.errors import await_server, batch_failures, code_name, failure
 from ina.p4.runtime import EntityError, Match, TableEntry
 
 ALL_PIPES = 0xFFFF
@@ -70,7 +70,8 @@ class Client(Closing):
             ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.max_metadata_size", 1 << 24),
         ])
         try:
-            self._connect()
+            await_server(self._channel, timeout, f"no BFRuntime server answers at {address} within {timeout:g} s: is the driver "
+                         f"(bf_switchd) or `ina switch run --bfrt` up, and the port reachable?{self._access.hint(address)}")
             self._subscribe()
             self.program, self.info = self._programs(program)
         except BaseException:
@@ -88,15 +89,6 @@ class Client(Closing):
 
     # ---- session
 
-    def _connect(self) -> None:
-        try:
-            grpc.channel_ready_future(self._channel).result(self.timeout)
-        except grpc.FutureTimeoutError:
-            raise TimeoutError(
-                f"no BFRuntime server answers at {self.address} within {self.timeout:g} s: is the driver "
-                f"(bf_switchd) or `ina switch run --bfrt` up, and the port reachable?{self._access.hint(self.address)}"
-            ) from None
-
     def _subscribe(self) -> None:
         call = self._channel.stream_stream(f"{SERVICE}StreamChannel", bfrt.StreamMessageRequest.SerializeToString,
                                            bfrt.StreamMessageResponse.FromString)
@@ -108,7 +100,7 @@ class Client(Closing):
             # The stream lives as long as the connection, so it takes no deadline of gRPC.
             status = self._first(self._stream).subscribe.status
         except grpc.RpcError as error:
-            raise self._failure(error) from None
+            raise failure(error, self.address) from None
         if status.code:
             raise EntityError(
                 f"{self.address}: client {self.client_id} cannot subscribe: {status.message}", code_name(status.code)
@@ -151,13 +143,10 @@ class Client(Closing):
 
     # ---- rows
 
-    def write(self, changes: Iterable[Change], undo: bool = True) -> None:
-        """Makes all changes in order, or none. Raises WriteFailed, EntityError, TimeoutError.
-
-        With `undo` False, for a device that keeps no entries, rows are neither read before nor restored.
-        """
+    def write(self, changes: Iterable[Change]) -> None:
+        """Makes all changes in order, or none. Raises WriteFailed, EntityError, TimeoutError."""
         changes = list(changes)
-        before = self._before(changes) if undo else [None] * len(changes)
+        before = self._before(changes)
         indices: list[int] = []
         try:
             for at in range(0, len(changes), BATCH):
@@ -166,9 +155,8 @@ class Client(Closing):
                 if failed:
                     raise WriteFailed(changes, {at + i: cause for i, cause in failed.items()})
         except (EntityError, TimeoutError):
-            if undo:
-                with suppress(EntityError, TimeoutError):  # the first error is the one to report
-                    self._write([reverse for i in reversed(indices) if (reverse := inverse(changes[i], before[i])) is not None])
+            with suppress(EntityError, TimeoutError):  # the first error is the one to report
+                self._write([reverse for i in reversed(indices) if (reverse := inverse(changes[i], before[i])) is not None])
             raise
 
     def _write(self, changes: Sequence[Change]) -> dict[int, tuple[str, str]]:
@@ -188,7 +176,7 @@ class Client(Closing):
             failed = _details(error)
             if failed:
                 return failed
-            raise self._failure(error) from None
+            raise failure(error, self.address) from None
         return {}
 
     def _before(self, changes: Sequence[Change]) -> list[Row | None]:
@@ -235,7 +223,7 @@ class Client(Closing):
             if failed:
                 i, (code, text) = min(failed.items())
                 raise EntityError(f"{patterns[i].table}: {text or code}", code, i) from None
-            raise self._failure(error) from None
+            raise failure(error, self.address) from None
 
     def matching(self, pattern: Row) -> list[Row]:
         """The rows that match; none where the server answers NOT_FOUND."""
@@ -259,29 +247,9 @@ class Client(Closing):
         try:
             return self._method(name)(request, timeout=self.patience)
         except grpc.RpcError as error:
-            raise self._failure(error) from None
-
-    def _failure(self, error: grpc.RpcError) -> Exception:
-        code, text = error.code(), f"{self.address}: {error.details()}"
-        return TimeoutError(text) if code is grpc.StatusCode.DEADLINE_EXCEEDED else EntityError(text, code.name)
-
-
-def inverse(change: Change, before: Row | None) -> Change | None:
-    """The change that undoes `change`, which replaced the row `before`; None: no change does."""
-    type_, row = change
-    if before is None:
-        return ("DELETE", Row(row.table, row.key, is_default=row.is_default)) if type_ in ("INSERT", "INSERT_OR_MODIFY") else None
-    return ("INSERT" if type_ == "DELETE" and not row.is_default else "MODIFY", before)
+            raise failure(error, self.address) from None
 
 
 def _details(error: Any) -> dict[int, tuple[str, str]]:
     """The failures of a batch, by number: code and message."""
-    packed = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
-    failed = {}
-    for i, item in enumerate(Status.FromString(packed).details if packed else ()):
-        one = bfrt.Error()
-        if item.TypeName() == f"{PACKAGE}.Error":
-            one.ParseFromString(item.value)
-            if one.canonical_code:
-                failed[i] = (code_name(one.canonical_code), one.message)
-    return failed
+    return {i: (code_name(one.canonical_code), one.message) for i, one in batch_failures(error, Status, bfrt.Error).items()}

@@ -23,7 +23,7 @@ from ina.p4.bfrt.info import MATCH_TABLES, Info, Table, own_name
 from ina.p4.bfrt.pktgen import PktgenTables
 from ina.p4.bfrt.ports import PortTables
 from ina.p4.bfrt.replication import Replication
-from ina.p4.bfrt.rows import EVERYWHERE, Fields, Part, Row, Where
+from ina.p4.bfrt.rows import EVERYWHERE, Change, Fields, Part, Row, Where, inverse
 from ina.p4.bfrt.schema import bfrt_json
 from ina.p4.bfrt.value_sets import ValueSetTables
 from ina.p4.runtime import (
@@ -127,12 +127,11 @@ class Device:
         assert isinstance(part, ProgramTables)
         return part
 
-    def inverse(self, type_: str, row: Row, where: Where = EVERYWHERE) -> list[tuple[str, Row]]:
+    def inverse(self, type_: str, row: Row, where: Where = EVERYWHERE) -> list[Change]:
         """The updates that undo this one; called before it is made."""
-        rows = self.read(Row(row.table, row.key, is_default=row.is_default), where) if type_ != "INSERT" else []
-        if type_ == "INSERT" or (type_ == "INSERT_OR_MODIFY" and not rows):
-            return [("DELETE", Row(row.table, row.key))]
-        return [("INSERT" if type_ == "DELETE" and not r.is_default else "MODIFY", r) for r in rows]
+        pattern = Row(row.table, row.key, is_default=row.is_default)
+        rows: list[Row | None] = [*self.read(pattern, where)] if type_ != "INSERT" else []
+        return [reverse for before in rows or [None] if (reverse := inverse((type_, row), before)) is not None]
 
     def _checked(self, where: Where) -> Where:
         if where.pipe is None or (not self.switch.pipes and where.pipe == 0):

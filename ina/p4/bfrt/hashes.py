@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from ina.p4.bfrt.info import Table, own_name
 from ina.p4.bfrt.rows import Fields, Owner, Row, Where
+from ina.p4.compiler.reference.hashes import crc, mirrored
 from ina.p4.runtime import EntityError, ProfileGroup, RegisterEntry, Update
 
 HEAD, KINDS = 8, {"identity": 0, "xor": 1, "crc": 2}
@@ -99,7 +100,7 @@ class HashTables:
         kind, width, numbers, common = self._function(hash_)
         poly, reverse, init, final = numbers
         if reverse:
-            poly = int(f"{poly:0{width}b}"[::-1], 2)
+            poly = mirrored(poly, width)
         rotate = int(common["rotate"]) % hash_["width"]
         flags = width | reverse << 8 | bool(common["msb"]) << 9 | bool(common["extend"]) << 10
         flags |= rotate << 16 | hash_["width"] << 32
@@ -228,16 +229,9 @@ def hash_of(words: list[int], bits: str) -> int:
     inputs = [0] * (-len(inputs) % unit) + inputs
     mask, value = (1 << width) - 1, int("".join(map(str, inputs)) or "0", 2)
     if kind == KINDS["crc"]:
-        total = init
-        for at in range(0, len(inputs), 8):
-            byte = int("".join(map(str, inputs[at : at + 8])), 2)
-            total ^= byte if flags >> 8 & 1 else byte << (width - 8)
-            for _ in range(8):
-                if flags >> 8 & 1:
-                    total = total >> 1 ^ (poly if total & 1 else 0)
-                else:
-                    total = (total << 1 ^ (poly if total >> (width - 1) & 1 else 0)) & mask
-        value = total
+        reflected = bool(flags >> 8 & 1)
+        poly = mirrored(poly, width) if reflected else poly
+        value = crc(width, poly, reflected, init, 0, value.to_bytes(len(inputs) // 8, "big"))
     elif kind == KINDS["xor"]:
         total = 0
         while value:

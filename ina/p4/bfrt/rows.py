@@ -53,6 +53,14 @@ EVERYWHERE = Where()
 Change = tuple[str, Row]  # INSERT, MODIFY, DELETE or INSERT_OR_MODIFY
 
 
+def inverse(change: Change, before: Row | None) -> Change | None:
+    """The change that undoes `change`, which replaced the row `before`; None: no change does."""
+    type_, row = change
+    if before is None:
+        return ("DELETE", Row(row.table, row.key, is_default=row.is_default)) if type_ in ("INSERT", "INSERT_OR_MODIFY") else None
+    return ("INSERT" if type_ == "DELETE" and not row.is_default else "MODIFY", before)
+
+
 def shown(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "/".join(shown(v) for v in value) if isinstance(value, tuple) else str(value)
@@ -101,44 +109,42 @@ def _set_key(to: bfrt.KeyField, table: Table, field: Field, value: Any) -> None:
         to.optional.value, to.optional.is_valid = first, True
 
 
+# By type, the member of a DataField with one value, and the one with a list
+MEMBERS = {"int": ("stream", "int_arr_val"), "bool": ("bool_val", "bool_arr_val"), "string": ("str_val", "str_arr_val"),
+           "float": ("float_val", "float_val"), "container": ("container_arr_val", "container_arr_val")}
+
+
 def _set_data(to: bfrt.DataField, place: str, field: Field, value: Any) -> None:
     if field.type == "bytes":
         to.int_arr_val.val.extend(value)
         return
     if field.repeated and not isinstance(value, (list, range)):
         raise EntityError(f"{place}: {value!r}: expected a list")
+    if field.type not in MEMBERS:
+        raise EntityError(f"{place}: a field of type {field.type} cannot be written from here", "UNIMPLEMENTED")
     values = list(value) if field.repeated else [value]
-    if field.type == "int":
-        values = [as_int(v, field.width, place) for v in values]
-        if field.repeated:
-            to.int_arr_val.val.extend(values)
-            to.int_arr_val.SetInParent()
-        else:
-            to.stream = values[0].to_bytes(field.bytes, "big")
-    elif field.type == "bool":
-        if field.repeated:
-            to.bool_arr_val.val.extend(map(bool, values))
-            to.bool_arr_val.SetInParent()
-        else:
-            to.bool_val = bool(value)
-    elif field.type == "string":
-        for v in values:
-            if field.choices and v not in field.choices:
-                raise EntityError(f"{place}: {v!r}: expected one of {', '.join(field.choices)}")
-        if field.repeated:
-            to.str_arr_val.val.extend(values)
-        else:
-            to.str_val = value
-    elif field.type == "float":
-        to.float_val = float(value)
-    elif field.type == "container":
+    if field.type == "container":
         for one in values:
             container = to.container_arr_val.container.add()
             for name, part in one.items():
                 inner = next(item for item in field.items if item.name == name)
                 _set_data(container.val.add(field_id=inner.id), f"{place}, {name}", inner, part)
+        return
+    values = [_plain(v, place, field) for v in values]
+    if field.repeated:
+        getattr(to, MEMBERS[field.type][1]).val.extend(values)
+        getattr(to, MEMBERS[field.type][1]).SetInParent()
     else:
-        raise EntityError(f"{place}: a field of type {field.type} cannot be written from here", "UNIMPLEMENTED")
+        setattr(to, MEMBERS[field.type][0], values[0].to_bytes(field.bytes, "big") if field.type == "int" else values[0])
+
+
+def _plain(value: Any, place: str, field: Field) -> Any:
+    """A value in the form that its message has, before the bytes of a number."""
+    if field.type == "int":
+        return as_int(value, field.width, place)
+    if field.choices and value not in field.choices:
+        raise EntityError(f"{place}: {value!r}: expected one of {', '.join(field.choices)}")
+    return bool(value) if field.type == "bool" else float(value) if field.type == "float" else value
 
 
 # ---- from messages
@@ -190,10 +196,6 @@ def _key(table: Table, field: Field, part: bfrt.KeyField) -> Any:
         return value & ~(full_mask >> length), match.prefix_len
     mask = as_int(match.mask, field.width, place)
     return value & mask, mask
-
-
-MEMBERS = {"int": ("stream", "int_arr_val"), "bool": ("bool_val", "bool_arr_val"), "string": ("str_val", "str_arr_val"),
-           "float": ("float_val", "float_val"), "container": ("container_arr_val", "container_arr_val")}
 
 
 def _data(part: bfrt.DataField, place: str, field: Field) -> Any:

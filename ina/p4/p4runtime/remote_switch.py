@@ -18,7 +18,7 @@ with extra("p4runtime"):
 from ina.p4.p4runtime.messages import Status, p4
 from ina.p4.p4runtime.translate import RemoteEntities
 from ina.p4.rpc.connections import ELECTION_ID, Access
-from ina.p4.rpc.errors import CODES, code_name
+from ina.p4.rpc.errors import CODES, await_server, batch_failures, code_name, failure
 from ina.p4.runtime import (
     CloneSessionEntry,
     E,
@@ -66,19 +66,13 @@ class RemoteSwitch(SwitchTarget, Closing):
         self._channel = self._access.connect(address, options)
         self._entities: RemoteEntities | None = None
         try:
-            self._connect(timeout)
+            absent = f"no P4Runtime server answers at {address} within {timeout} s{self._access.hint(address)}"
+            await_server(self._channel, timeout, absent)
             if election_id is not None:
                 self._arbitrate(election_id)
         except BaseException:
             self.close()
             raise
-
-    def _connect(self, timeout: float) -> None:
-        try:
-            grpc.channel_ready_future(self._channel).result(timeout)
-        except grpc.FutureTimeoutError:
-            hint = self._access.hint(self.address)
-            raise TimeoutError(f"no P4Runtime server answers at {self.address} within {timeout} s{hint}") from None
 
     def _arbitrate(self, election: int | None) -> None:
         """Opens a stream, and becomes the primary with `election`, or above those who have left; None: only above them."""
@@ -229,16 +223,9 @@ class RemoteSwitch(SwitchTarget, Closing):
 
     def _failure(self, error: Any) -> Exception:
         """The exception for an RPC's status; of a batch, its first error."""
-        code, text = error.code(), f"{self.address}: {error.details()}"
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return TimeoutError(text)
-        details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
-        failed: dict[int, p4.Error] = {}
-        for i, packed in enumerate(Status.FromString(details).details if details else ()):
-            item = p4.Error()
-            if packed.Unpack(item) and item.canonical_code not in (CODES["OK"], CODES["ABORTED"]):
-                failed[i] = item
-        return _BatchFailed(failed) if failed else EntityError(text, code.name)
+        failures = batch_failures(error, Status, p4.Error)
+        failed = {i: item for i, item in failures.items() if item.canonical_code != CODES["ABORTED"]}
+        return _BatchFailed(failed) if failed else failure(error, self.address)
 
 
 class _Stream:

@@ -7,6 +7,7 @@ without the error. Protobuf lets any number through as a value of an enumeration
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ina.base.extras import extra
@@ -40,6 +41,31 @@ def abort(context: grpc.ServicerContext, code: str, message: str, details: Any =
         details.message = message
         context.set_trailing_metadata((("grpc-status-details-bin", details.SerializeToString()),))
     context.abort(grpc.StatusCode[code], message)
+
+
+def await_server(channel: grpc.Channel, seconds: float, absent: str) -> None:
+    """Waits until a server answers. Raises TimeoutError with the message `absent`: none does."""
+    try:
+        grpc.channel_ready_future(channel).result(seconds)
+    except grpc.FutureTimeoutError:
+        raise TimeoutError(absent) from None
+
+
+def failure(error: Any, address: str) -> Exception:
+    """The exception for the status of a call (grpc.RpcError) to the server at `address`."""
+    code, text = error.code(), f"{address}: {error.details()}"
+    return TimeoutError(text) if code is grpc.StatusCode.DEADLINE_EXCEEDED else EntityError(text, code.name)
+
+
+def batch_failures(error: Any, status: Any, kind: Callable[[], Any]) -> dict[int, Any]:
+    """The failures of a batch, by number: messages of `kind` in the details (google.rpc.Status, of the class `status`)."""
+    packed = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
+    failures = {}
+    for i, item in enumerate(status.FromString(packed).details if packed else ()):
+        one = kind()
+        if item.Unpack(one) and one.canonical_code:
+            failures[i] = one
+    return failures
 
 
 def shortened(text: str, room: int) -> str:
@@ -81,9 +107,9 @@ def is_repeated(field: Any) -> bool:
 
 
 @functools.cache
-def _enums(name: str, descriptor: Any) -> bool:
+def _has_enums(descriptor: Any) -> bool:
     """True if a field of the type, or of a type inside it, is an enumeration."""
-    seen, todo = {name}, [descriptor]
+    seen, todo = {descriptor.full_name}, [descriptor]
     while todo:
         for field in todo.pop().fields:
             if field.enum_type is not None:
@@ -92,7 +118,3 @@ def _enums(name: str, descriptor: Any) -> bool:
                 seen.add(field.message_type.full_name)
                 todo.append(field.message_type)
     return False
-
-
-def _has_enums(descriptor: Any) -> bool:
-    return _enums(descriptor.full_name, descriptor)

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ina.p4.bfrt import ports
-from ina.p4.bfrt.client import inverse
 from ina.p4.bfrt.ports import PortConfig
 from ina.p4.bfrt.remote_switch import BfRuntimeTarget
-from ina.p4.bfrt.rows import Row
+from ina.p4.bfrt.rows import Row, inverse
 from ina.p4.runtime.entities import CloneSessionEntry, Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
 from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.p4info import P4Info

@@ -3,8 +3,10 @@ computes them, TNA's with a CRC bit by bit."""
 
 from __future__ import annotations
 
+import operator
 import zlib
 from collections.abc import Callable
+from functools import reduce
 
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.reference.values import Value, pack
@@ -39,10 +41,15 @@ def folded(total: int) -> int:
     return total
 
 
-def sum_of_words(data: bytes) -> int:
-    """Returns the sum of the 16-bit words, without a carry; an odd last byte is the high half of its word."""
+def words(data: bytes) -> list[int]:
+    """Returns the 16-bit words; an odd last byte is the high half of its word."""
     data += bytes(len(data) % 2)
-    return sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
+    return [int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2)]
+
+
+def sum_of_words(data: bytes) -> int:
+    """Returns the sum of the 16-bit words, without a carry."""
+    return sum(words(data))
 
 
 def csum16(data: bytes) -> int:
@@ -51,12 +58,8 @@ def csum16(data: bytes) -> int:
 
 
 def xor16(data: bytes) -> int:
-    """Computes the exclusive or of the 16-bit words, an odd last byte as the high half."""
-    data += bytes(len(data) % 2)
-    result = 0
-    for i in range(0, len(data), 2):
-        result ^= int.from_bytes(data[i : i + 2], "big")
-    return result
+    """Computes the exclusive or of the 16-bit words."""
+    return reduce(operator.xor, words(data), 0)
 
 
 def identity(data: bytes) -> int:
@@ -108,15 +111,20 @@ def hash_bits(instance: Instance, width: int, bits: int) -> int:
     return result & (1 << result_width) - 1
 
 
+def mirrored(poly: int, width: int) -> int:
+    """Returns a polynomial with its bits in the other order."""
+    return int(f"{poly:0{width}b}"[::-1], 2)
+
+
 def crc(width: int, poly: int, reflected: bool, init: int, xor: int, text: bytes) -> int:
     """Computes a CRC bit by bit; `init` is the register's initial value."""
     register, mask = init, (1 << width) - 1
-    mirrored = int(f"{poly:0{width}b}"[::-1], 2)
+    low_first = mirrored(poly, width)
     for byte in text:
         for bit in range(8):
             if reflected:
                 feedback = (register ^ byte >> bit) & 1
-                register = register >> 1 ^ (mirrored if feedback else 0)
+                register = register >> 1 ^ (low_first if feedback else 0)
             else:
                 feedback = (register >> (width - 1) ^ byte >> (7 - bit)) & 1
                 register = (register << 1 ^ (poly if feedback else 0)) & mask
