@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ina.p4.p4runtime.messages import p4
+from ina.p4.runtime import EntityError
 
 OK, NOT_FOUND, ALREADY_EXISTS = 0, 5, 6  # google.rpc.Code
 CONTROLLERS = 16  # live ones for each role
@@ -15,14 +16,6 @@ Request = (
     p4.WriteRequest | p4.ReadRequest | p4.SetForwardingPipelineConfigRequest | p4.GetForwardingPipelineConfigRequest
     | p4.MasterArbitrationUpdate | p4.CapabilitiesRequest
 )
-
-
-class Refused(Exception):
-    """An RPC or stream that ends with canonical status `code` (its name)."""
-
-    def __init__(self, code: str, message: str):
-        super().__init__(message)
-        self.code = code
 
 
 def election_of(message: p4.MasterArbitrationUpdate | p4.WriteRequest | p4.SetForwardingPipelineConfigRequest) -> int | None:
@@ -59,20 +52,20 @@ class Arbitration:
         self.roles: dict[str, Role] = {}
 
     def update(self, controller: Controller, message: p4.MasterArbitrationUpdate) -> None:
-        """Handles a MasterArbitrationUpdate of `controller`; notifies everyone concerned. Raises Refused: the stream must end."""
+        """Handles a MasterArbitrationUpdate of `controller`; notifies everyone concerned. EntityError: the stream must end."""
         first = controller.role is None
         name = message.role.name if message.HasField("role") else ""
         self.check_device(message, "NOT_FOUND" if first else "FAILED_PRECONDITION")
         if not first and controller.role != name:
-            raise Refused("FAILED_PRECONDITION", f"this stream has role {controller.role!r}: open another for {name!r}")
+            raise EntityError(f"this stream has role {controller.role!r}: open another for {name!r}", "FAILED_PRECONDITION")
         if message.role.HasField("config"):
-            raise Refused("INVALID_ARGUMENT", "role.config: no scheme is agreed upon; every role sees the whole pipeline")
+            raise EntityError("role.config: no scheme is agreed upon; every role sees the whole pipeline")
         election = election_of(message)
         role = self.roles.get(name) or Role()
         if election is not None and any(c.election == election for c in role.controllers if c is not controller):
-            raise Refused("INVALID_ARGUMENT", f"election id {election} belongs to another live controller")
+            raise EntityError(f"election id {election} belongs to another live controller")
         if first and len(role.controllers) >= CONTROLLERS:
-            raise Refused("RESOURCE_EXHAUSTED", f"role {name!r} has {CONTROLLERS} controllers, the most that are served")
+            raise EntityError(f"role {name!r} has {CONTROLLERS} controllers, the most that are served", "RESOURCE_EXHAUSTED")
         self.roles[name] = role
         was_primary = role.primary is controller
         if first:
@@ -97,18 +90,18 @@ class Arbitration:
 
     def check_device(self, request: Request, code: str = "NOT_FOUND") -> None:
         if request.device_id != self.device_id:
-            raise Refused(code, f"no device {request.device_id}: this is device {self.device_id}")
+            raise EntityError(f"no device {request.device_id}: this is device {self.device_id}", code)
 
     def check(self, request: p4.WriteRequest | p4.SetForwardingPipelineConfigRequest) -> None:
-        """Raises Refused: the sender of a request that changes something is not a primary (§13, §14)."""
+        """Raises EntityError: the sender of a request that changes something is not a primary (§13, §14)."""
         self.check_device(request)
         if request.role and request.role not in self.roles:
-            raise Refused("NOT_FOUND", f"no role {request.role!r}: no controller has arbitrated for it")
+            raise EntityError(f"no role {request.role!r}: no controller has arbitrated for it", "NOT_FOUND")
         role = self.roles.get(request.role)
         if role is None or role.primary is None:
-            raise Refused("PERMISSION_DENIED", f"role {request.role!r} has no primary: open a stream and arbitrate first")
+            raise EntityError(f"role {request.role!r} has no primary: open a stream and arbitrate first", "PERMISSION_DENIED")
         if election_of(request) != role.highest:
-            raise Refused("PERMISSION_DENIED", f"not the primary: its election id is {role.highest}")
+            raise EntityError(f"not the primary: its election id is {role.highest}", "PERMISSION_DENIED")
 
     def is_primary(self, controller: Controller) -> bool:
         return controller.role is not None and self.roles[controller.role].primary is controller

@@ -7,6 +7,7 @@ Digests are collected into lists, and not repeated until acknowledged (P4Runtime
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 from ina.p4.p4runtime.messages import config as p4config
@@ -79,9 +80,8 @@ class DigestQueue:
             return {i: kind for i, kind in kinds.items() if i != number}
         if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
             raise EntityError(f"digest {name}: times and sizes must not be negative")
-        copy = p4.DigestEntry.Config()
-        copy.CopyFrom(config)
-        return kinds | {number: Kind(copy) if type_ == "INSERT" else replace(kinds[number], config=copy)}
+        config = deepcopy(config)
+        return kinds | {number: Kind(config) if type_ == "INSERT" else replace(kinds[number], config=config)}
 
     def configure(self, kinds: dict[int, Kind]) -> None:
         """Sets what `updated` returned, before the next `add`."""

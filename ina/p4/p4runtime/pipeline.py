@@ -20,6 +20,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,9 +109,7 @@ def from_config(config: p4.ForwardingPipelineConfig, restrictions: Wanted) -> Pi
     difference = compare(config.p4info, message)
     if difference:
         raise EntityError(f"the P4Info does not describe {program.name}: {difference}")
-    copy = p4.ForwardingPipelineConfig()
-    copy.CopyFrom(config)
-    return Pipeline(restrictions.switch(program), copy, message)
+    return Pipeline(restrictions.switch(program), deepcopy(config), message)
 
 
 def from_program(program: Program, restrictions: Wanted) -> Pipeline:
@@ -196,8 +195,7 @@ def compare(p4info: p4config.P4Info, own: p4config.P4Info) -> str:
 
 
 def _essence(message: Any) -> Any:
-    copy = type(message)()
-    copy.CopyFrom(message)
+    copy = deepcopy(message)
     _strip(copy)
     return copy
 

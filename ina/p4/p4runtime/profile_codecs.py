@@ -6,6 +6,7 @@ Action sets in table entries, "one shot" (§9.2.3), are members and a group that
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -123,9 +124,8 @@ class ActionSets:
             weights.append((members[-1].member_id, a.weight))
         if limit and sum(weight for _, weight in weights) > limit:
             raise EntityError(f"{place}: its weights exceed the selector's max_group_size {limit}")
-        copy = p4.ActionProfileActionSet()
-        copy.CopyFrom(message)
-        action_set = ActionSet(ProfileGroup(profile.name, self._next, tuple(weights)), tuple(members), copy)
+        group = ProfileGroup(profile.name, self._next, tuple(weights))
+        action_set = ActionSet(group, tuple(members), deepcopy(message))
         self._next += max(1, len(members))
         return action_set
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 from ina.p4.p4runtime.messages import config, p4
 from ina.p4.runtime import (
@@ -29,14 +28,16 @@ def encode(value: int) -> bytes:
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
-def decode(data: bytes, width: int, place: str) -> int:
-    """The number in a byte string, which may have leading zeros (§8.4). Raises EntityError (OUT_OF_RANGE)."""
+def decode(data: bytes, width: int, place: str, signed: bool = False) -> int:
+    """The unsigned number of `width` bits in a byte string, which may have leading zeros, or copies of the sign (§8.4). Raises
+    EntityError (OUT_OF_RANGE)."""
     if not data:
         raise EntityError(f"{place}: empty byte string: 0 is one zero byte", "OUT_OF_RANGE")
-    value = int.from_bytes(data, "big")
-    if value >> width:
-        raise EntityError(f"{place}: {value:#x} does not fit {width} bits", "OUT_OF_RANGE")
-    return value
+    value = int.from_bytes(data, "big", signed=signed)
+    if (value if value >= 0 else ~value).bit_length() > width - signed:
+        shown = f"{value} does not fit {width} signed" if signed else f"{value:#x} does not fit {width}"
+        raise EntityError(f"{place}: {shown} bits", "OUT_OF_RANGE")
+    return value & ((1 << width) - 1)
 
 
 def encode_signed(value: int, width: int) -> bytes:
@@ -44,15 +45,6 @@ def encode_signed(value: int, width: int) -> bytes:
     signed = value - (1 << width) if value >> (width - 1) else value
     bits = (signed if signed >= 0 else ~signed).bit_length() + 1
     return signed.to_bytes((bits + 7) // 8, "big", signed=True)
-
-
-def decode_signed(data: bytes, width: int, place: str) -> int:
-    if not data:
-        raise EntityError(f"{place}: empty byte string: 0 is one zero byte", "OUT_OF_RANGE")
-    value = int.from_bytes(data, "big", signed=True)
-    if not -(1 << (width - 1)) <= value < 1 << (width - 1):
-        raise EntityError(f"{place}: {value} does not fit {width} signed bits", "OUT_OF_RANGE")
-    return value & ((1 << width) - 1)
 
 
 def to_data(value: int, spec: config.P4DataTypeSpec, width: int, place: str) -> p4.P4Data:
@@ -70,7 +62,7 @@ def from_data(data: p4.P4Data, spec: config.P4DataTypeSpec, width: int, place: s
         return int(data.bool)
     if kind == "bitstring" and data_kind == "bitstring":
         signed = spec.bitstring.WhichOneof("type_spec") == "int"
-        return (decode_signed if signed else decode)(data.bitstring, width, place)
+        return decode(data.bitstring, width, place, signed)
     if kind not in ("bool", "bitstring"):
         raise EntityError(f"{place}: data of type {kind} are not served: bit<W>, int<W> and bool are", "UNIMPLEMENTED")
     raise EntityError(f"{place}: data of kind {data_kind or 'none'}: expected {kind}")
@@ -115,9 +107,6 @@ def by_id(kind: str, items: Iterable[N], number: int) -> N:
         names = ", ".join(f"{i.name} ({i.id:#x})" for i in items)
         raise EntityError(f"no {kind} with id {number:#x}; there are: {names or 'none'}")
     return item
-
-
-Indexed = TypeVar("Indexed", p4.CounterEntry, p4.MeterEntry, p4.RegisterEntry)
 
 
 class ProgramMessages:

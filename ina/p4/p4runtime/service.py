@@ -15,7 +15,7 @@ from ina.p4.runtime import Closing
 with extra("p4runtime"):
     import grpc
 
-from ina.p4.p4runtime.arbitration import Arbitration, Controller, Refused
+from ina.p4.p4runtime.arbitration import Arbitration, Controller
 from ina.p4.p4runtime.device import PIPELINE_ACTIONS, BatchError, Device
 from ina.p4.p4runtime.messages import Status, p4
 from ina.p4.rpc.connections import OPTIONS, Access
@@ -36,7 +36,7 @@ class Stream:
     """One controller's StreamChannel: a queue of messages for it."""
 
     def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[p4.StreamMessageResponse | Refused | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[p4.StreamMessageResponse | EntityError | None] = queue.SimpleQueue()
         self.dropped = 0
         self.controller = Controller(self._waiting.put)
 
@@ -47,13 +47,13 @@ class Stream:
         else:
             self.dropped += 1
 
-    def end(self, refused: Refused | None = None) -> None:
+    def end(self, refused: EntityError | None = None) -> None:
         self._waiting.put(refused)
 
     def messages(self) -> Iterator[p4.StreamMessageResponse]:
-        """Yields messages until the end. Raises Refused: the stream ends with an error."""
+        """Yields messages until the end. Raises EntityError: the stream ends with an error."""
         while (item := self._waiting.get()) is not None:
-            if isinstance(item, Refused):
+            if isinstance(item, EntityError):
                 raise item
             yield item
 
@@ -183,7 +183,7 @@ class Server(Closing):
         """The call's result; an exception becomes the RPC's status (§11)."""
         try:
             return call()
-        except (Refused, EntityError) as error:
+        except EntityError as error:
             abort(context, error.code, str(error))
         except BatchError as error:
             _abort(context, error)
@@ -206,7 +206,7 @@ class Server(Closing):
         threading.Thread(target=self._receive, args=(stream, requests), name="p4runtime-stream", daemon=True).start()
         try:
             yield from stream.messages()
-        except Refused as refused:
+        except EntityError as refused:
             self._leave(stream)
             abort(context, refused.code, str(refused))
         finally:
@@ -224,7 +224,7 @@ class Server(Closing):
         try:
             for request in requests:
                 self._handle(stream, request)
-        except Refused as refused:
+        except EntityError as refused:
             stream.end(refused)
         except grpc.RpcError:  # the connection is gone
             stream.end()
@@ -232,7 +232,7 @@ class Server(Closing):
             # gRPC ends the iterator of a call that is over with a plain Exception.
             if type(error) is not Exception:
                 log.exception("a stream failed")
-            stream.end(Refused("INTERNAL", f"{type(error).__name__}: {error}"))
+            stream.end(EntityError(f"{type(error).__name__}: {error}", "INTERNAL"))
         else:
             stream.end()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Self
 
 from ina.p4.p4runtime.cell_codecs import (
@@ -123,11 +124,8 @@ class TableEntries(Codec[TableEntry, p4.TableEntry]):
             table = self.program.info.table(entity.table)
             action = self.program.info.action(table, entity.action, entity.is_default)
             params = as_params(entity.params, action.params, f"table {table.name}: action {action.name}")
-            self.program.fill_action(message.action.action, action.name, params)
-        elif entity.member is not None:
-            message.action.action_profile_member_id = entity.member
-        elif entity.group is not None:
-            message.action.action_profile_group_id = entity.group
+            entity = replace(entity, action=action.name, params=params)
+        self._set_action(message, entity)
         return message
 
     def answered(self, answer: p4.TableEntry) -> TableEntry:
