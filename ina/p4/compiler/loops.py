@@ -121,11 +121,8 @@ def endless_states(parser: ast.ParserDecl) -> set[ast.ParserState]:
 
 
 def _targets_of(state: ast.ParserState) -> list[ast.ParserState]:
-    transition = state.transition
-    if transition is None:
-        return []
-    targets = [transition.target, *(case.target for case in transition.cases)]
-    return [t for t in targets if t is not None]
+    branches = state.transition.branches if state.transition is not None else ()
+    return [branch.target for branch in branches if branch.target is not None]
 
 
 def _reached(following: dict[ast.ParserState, list[ast.ParserState]], start: ast.ParserState) -> set[ast.ParserState]:

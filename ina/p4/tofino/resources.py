@@ -197,17 +197,11 @@ def _headers(path: str, t: types.Type) -> list[tuple[str, types.Type]]:
 def _called(node: ast.Node, kind: str, own: str, root: str) -> dict[str, int]:
     """Returns the bits of headers that a parser's or deparser's statements extract or emit, by the control's names."""
     headers: dict[str, int] = {}
-    if isinstance(node, ast.CallStatement) and node.call.kind == kind and node.call.args and node.call.args[0] is not None:
-        argument = node.call.args[0]
+    for argument in filter(None, (call.args[0] for call in calls_in(node) if call.kind == kind and call.args)):
         text = ast.source_text(argument)
         path = root + text.removeprefix(own) if text == own or text.startswith(f"{own}.") else text
         for header, t in _headers(path, argument.type):
             headers[header] = sum(high - low + 1 for p, low, high in leaves(header, t) if not p.endswith("$valid"))
-    for inner in getattr(node, "statements", ()):
-        headers |= _called(inner, kind, own, root)
-    for name in ("then", "otherwise"):
-        if getattr(node, name, None) is not None:
-            headers |= _called(getattr(node, name), kind, own, root)
     return headers
 
 
@@ -229,9 +223,8 @@ def _longest(gress: Gress, root: str, sizes: dict[str, int]) -> list[str]:
         if state.name in memo:
             return memo[state.name]
         own = [h for h in _called(state, "packet_in", decl.params[1].name, root) if h in sizes]
-        t = state.transition
-        targets = [t.target, *(c.target for c in t.cases)] if t is not None else []
-        ways = [follow(target, seen | {state.name}) for target in targets]
+        branches = state.transition.branches if state.transition is not None else ()
+        ways = [follow(branch.target, seen | {state.name}) for branch in branches]
         best = max(ways, key=lambda way: sum(sizes[h] for h in way), default=[])
         memo[state.name] = list(dict.fromkeys([*own, *best]))
         return memo[state.name]

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import Span
+from ina.p4.compiler.instances import abstract_method
 from ina.p4.tofino.fields import Ref, Scope, parts, width_of
-from ina.p4.tofino.units import body_of
 
 COMPARISONS, INPUTS, VALUES, ACTIONS, CONSTANTS = 2, 2, 2, 4, 4
 SMALL = range(-8, 8)  # constants that an instruction holds
@@ -63,13 +63,11 @@ def bits_of(register: Instance) -> int:
 def shape(action: Instance, register: Instance, scope: Scope) -> Shape:
     """Analyses a RegisterAction; `scope`: that of its control."""
     result = Shape(action, register, words_of(register))
-    body = body_of(action)
     site = (action.site or register.origin).span
     problem = register_problem(register)
     if problem:
         result.problems.append((register.site.span if register.site else site, problem, True))
-    if body is not None:
-        _Body(result, body, scope).look()
+    _Body(result, abstract_method(action, "apply"), scope).look()
     _limits(result, site)
     return result
 

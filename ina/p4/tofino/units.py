@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import CompileError, Span
-from ina.p4.compiler.instances import decided, walk
+from ina.p4.compiler.instances import abstract_method, decided, walk
 from ina.p4.compiler.loops import LOOP_LIMIT, known_rounds
 from ina.p4.tofino.fields import VALID, Ref, Scope, calls, leaves, parts
 
@@ -435,26 +435,13 @@ def _after_actions(s: ast.Switch, table: ast.TableDecl) -> list[set[int]]:
     return [*follows, rest.difference(*follows)]
 
 
-def body_of(action: Instance) -> ast.FunctionDecl | None:
-    """Returns the `apply` of a RegisterAction; None: it has none."""
-    for node in (action.site.body if action.site is not None else None) or ():
-        if isinstance(node, ast.FunctionDecl) and node.name == "apply":
-            return node
-    return None
-
-
 def register_inputs(action: Instance, scope: Scope) -> list[Ref]:
     """Returns the fields of the packet that a RegisterAction computes with."""
-    body = body_of(action)
-    refs: list[Ref] = []
-    if body is not None:
-        inner = scope.inner()
-        effect = Effect()
-        for param in body.params:
-            inner.paths[param] = f"{action.name}.{param.name}"
-        _Effects(inner, effect).block(body.body)
-        refs = [r for r in effect.reads if not r[0].startswith(f"{action.name}.")]
-    return refs
+    body, inner, effect = abstract_method(action, "apply"), scope.inner(), Effect()
+    for param in body.params:
+        inner.paths[param] = f"{action.name}.{param.name}"
+    _Effects(inner, effect).block(body.body)
+    return [r for r in effect.reads if not r[0].startswith(f"{action.name}.")]
 
 
 def _computed(e: ast.Expr) -> bool:
