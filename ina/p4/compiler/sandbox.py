@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -132,10 +133,8 @@ def _run(request: str, limits: Limits) -> tuple[dict[str, Any], str, bytes]:
 
 def _kill_group(child: subprocess.Popen[bytes]) -> None:
     """Kills the child and all processes that it started."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     child.wait()
 
 

@@ -23,7 +23,7 @@ from ina.p4.compiler.reference.signals import ParserError
 from ina.p4.compiler.reference.values import Record, Value, default_record, number
 from ina.p4.compiler.types import ExternType, strip_new
 
-INGRESS_FRONT, EGRESS_FRONT = 16, 27
+EGRESS_FRONT = 27
 DROP, UNICAST, RESUBMIT = 0, 1, 3
 MAX_PASSES = 255  # through ingress, as in the embedded switch
 RECIRCULATION = range(68, 72)  # ports of each pipe that lead back to ingress

@@ -222,16 +222,17 @@ class V1Model(Architecture):
         return [*out]
 
 
+def _part(record: Record, path: Sequence[str]) -> Value:
+    part: Value = record
+    for name in path:
+        assert isinstance(part, Record)
+        part = part.fields[name]
+    return part
+
+
 def _preserve(paths: list[Path], metadata: Record, standard: Record) -> Preserved:
     """Returns the final values of the metadata to preserve."""
-    preserved = []
-    for root, *path in paths:
-        value: Value = metadata if root == "meta" else standard
-        for name in path:
-            assert isinstance(value, Record)
-            value = value.fields[name]
-        preserved.append(((root, *path), copy(value)))
-    return preserved
+    return [((root, *path), copy(_part(metadata if root == "meta" else standard, path))) for root, *path in paths]
 
 
 def _restore(metadata: Record, standard: Record, preserved: Preserved) -> None:
@@ -241,8 +242,6 @@ def _restore(metadata: Record, standard: Record, preserved: Preserved) -> None:
             assert isinstance(value, Record)
             record.set(**value.copy().fields)
             continue
-        for name in path[:-1]:
-            inner = record.fields[name]
-            assert isinstance(inner, Record)
-            record = inner
-        store_part(record.fields, path[-1], copy(value))
+        inner = _part(record, path[:-1])
+        assert isinstance(inner, Record)
+        store_part(inner.fields, path[-1], copy(value))

@@ -110,13 +110,12 @@ def _initial_hash(instance: Instance, node: ast.Node) -> dict[str, Any]:
     return {"kind": "crc", "width": crc.width, "reversed": crc.reversed, "extend": extended, "msb": msb} | numbers
 
 
-def tna_hash(low: Lowering, instance: Instance, data: list[Value], node: ast.Node, width: int | None = None) -> ir.Expr:
-    """Returns the result of the Hash `instance` for the values `data`, in `width` bits (None: its own)."""
-    if width is None:
-        shape = value_trees.scalar_shape(instance.type.args[0])
-        if shape is None:
-            raise unsupported(node, f"a hash of type {instance.type.args[0]}")
-        width = shape[0]
+def tna_hash(low: Lowering, instance: Instance, data: list[Value], node: ast.Node) -> ir.Expr:
+    """Returns the result of the Hash `instance` for the values `data`."""
+    shape = value_trees.scalar_shape(instance.type.args[0])
+    if shape is None:
+        raise unsupported(node, f"a hash of type {instance.type.args[0]}")
+    width = shape[0]
     algorithm = instance.args["algo"]
     parts = [part for value in data for part in low.values.parts(low.values.read(value))]
     if algorithm == "IDENTITY":

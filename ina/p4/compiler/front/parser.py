@@ -145,12 +145,9 @@ def _parse_prototype(p: TokenStream) -> tuple[str, Span, ast.TypeRef, list[ast.N
 
 def _parse_extern_object(p: TokenStream, annotations: list[ast.Annotation]) -> ast.ExternDecl:
     name, span = p.declared_name("a name of the extern", is_type=True)
-    methods: list[ast.ExternMethod] = []
     with p.scope():
         type_params = parse_type_parameters(p)
-        if not p.accept(";"):
-            for _ in p.braced("before the methods of the extern"):
-                methods.append(_parse_method(p, name))
+        methods = [] if p.accept(";") else [_parse_method(p, name) for _ in p.braced("before the methods of the extern")]
     return ast.ExternDecl(span, name, type_params, methods, annotations=annotations)
 
 

@@ -30,7 +30,6 @@ _MAX_BLANK_LINES = 6  # in a row; more are a line marker
 _HASH = re.compile(r"#(?!#)")
 _RULE = re.compile(r"##")
 """A line that begins with `##` is no directive: p4c skips it, as it skips `# text`."""
-_SPACES = re.compile(r"[ \t]*")
 _WORD = re.compile(r"\w+", re.ASCII)
 _LINE = re.compile(r'[ \t]*([0-9]{1,10})\b(?:[ \t]+"([^"\n]*)")?')
 _HEADER = re.compile(r'[ \t]*(?:<[^>\n]*>|"[^"\n]*")')

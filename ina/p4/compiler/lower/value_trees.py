@@ -260,10 +260,9 @@ def name_fields(fields: dict[str, ir.Var | ir.Elem], name: str, place: Value) ->
 
 @dataclass(slots=True)
 class Storage:
-    """Creates places and keeps the regions and arrays that the memory layout needs."""
+    """Creates places and keeps the regions that the memory layout needs."""
 
     regions: list[ir.Region] = field(default_factory=list)
-    arrays: list[ir.Array] = field(default_factory=list)
     count: int = 0
 
     def place(self, t: types.Type, name: str, in_packet: bool = False, where: Span = NO_SPAN) -> Value:
@@ -314,7 +313,6 @@ class Storage:
         for run, shape in self._runs(t):
             if shape and len(run) >= BULK_FIELDS and shape[0] in MACHINE_WIDTHS:
                 array = ir.Array(f"{name}_{run[0].name}", shape[0], len(run), shape[1])
-                self.arrays.append(array)
                 fields |= {f.name: ir.Elem(array, i) for i, f in enumerate(run)}
             else:
                 fields |= {f.name: self.place(f.type, f"{name}_{f.name}", in_packet, span(f)) for f in run}

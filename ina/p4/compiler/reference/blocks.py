@@ -101,7 +101,7 @@ def _in_set(key: ast.Expr, value: Value, frame: Frame) -> bool:
         case ast.Range() if isinstance(value, int):
             return evaluate_number(key.lo, frame) <= value <= evaluate_number(key.hi, frame)
         case ast.Name(decl=ast.ValueSetDecl()):
-            return frame.machine.value_set(frame.instance, key.decl).contains(value)
+            return frame.machine.value_sets[frame.instance, key.decl].contains(value)
         case ast.ListExpr() if isinstance(value, Aggregate) and key.const is None:
             return all(_in_set(k, v, frame) for k, v in zip(key.values or key.items, value.parts(), strict=True))
     return equal(evaluate(key, frame), value)

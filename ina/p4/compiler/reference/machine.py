@@ -133,10 +133,6 @@ class Machine(ABC):
         assert isinstance(state, kind)
         return state
 
-    def value_set(self, instance: Instance | None, decl: ast.ValueSetDecl) -> ValueSet:
-        """Returns the value set that a parser, or all of the program, has."""
-        return self.value_sets.get((instance, decl)) or self.value_sets[None, decl]
-
     @abstractmethod
     def copied_out(self, variables: dict[ast.Node, Value], param: ast.Node, place: Place) -> None:
         """Notes that a parameter, which is in `variables`, has been copied out to its argument's place."""
