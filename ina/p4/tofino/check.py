@@ -249,8 +249,7 @@ def _control_text(c: Control) -> list[str]:
         memory = ", ".join(f"{n} {w}" for n, w in ((use.sram, "SRAM"), (use.tcam, "TCAM")) if n) or "no memory"
         size = f"{use.entries} x {use.key_bits} bits" if use.key_bits else ""
         out.append(f"    from stage {stage.get(use.name, 0):2}  {use.name:56} {use.kind:8} {size:16} {memory}")
-    for o in _runs([o for o in c.objects if o.kind == "register"]):
-        out.append(f"    {o}")
+    out += [f"    {line}" for line in _runs([o for o in c.objects if o.kind == "register"])]
     for kind in ("counter", "meter", "hash"):
         objects = [o for o in c.objects if o.kind == kind]
         if objects:
@@ -259,9 +258,9 @@ def _control_text(c: Control) -> list[str]:
                 f"{sum(o.hash_bits for o in objects)} hash bits"
             )
     if len(c.bound.chain) > 1:
-        out.append("    what must wait for what:")
-        for p in c.bound.chain:
-            out.append(f"        stage {p.stage}: {p.unit.name} ({p.unit.span})" + (f", for {p.why}" if p.why else ""))
+        out += ["    what must wait for what:", *(
+            f"        stage {p.stage}: {p.unit.name} ({p.unit.span})" + (f", for {p.why}" if p.why else "") for p in c.bound.chain
+        )]
     return out
 
 

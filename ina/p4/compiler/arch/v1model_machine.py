@@ -49,14 +49,9 @@ class V1Machine(Machine):
     def __init__(self, program: CheckedProgram, externs: Semantics, seed: int) -> None:
         super().__init__(program, externs, seed)
         parser = next(a for a in program.package.args.values() if isinstance(a, Instance))
-        self.header_type, self.metadata_type, self.standard_type = self.block_types(parser)
+        types: list[Type] = [p.type for p in parser.decl.params[1:4]]
+        self.header_type, self.metadata_type, self.standard_type = types
         self.packet = Pass(default_record(self.standard_type))
-
-    @staticmethod
-    def block_types(parser: Instance) -> tuple[Type, Type, Type]:
-        """Returns the types of headers, metadata and standard metadata, which are parameters of the parser."""
-        headers, metadata, standard = (p.type for p in parser.decl.params[1:4])
-        return headers, metadata, standard
 
     def copied_out(self, variables: dict[ast.Node, Value], param: ast.Node, place: Place) -> None:
         """Does nothing: only TNA has what is written later."""

@@ -103,9 +103,7 @@ def _initial_hash(instance: Instance, node: ast.Node) -> dict[str, Any]:
     algorithm = instance.args["algo"]
     if algorithm == "IDENTITY" or algorithm in XOR:
         return {"kind": "identity"} if algorithm == "IDENTITY" else {"kind": "xor", "width": XOR[algorithm]}
-    crc, extended, msb = STANDARD.get(algorithm), True, False
-    if crc is None:
-        crc, extended, msb = _custom(instance.args["poly"], node)
+    crc, extended, msb = _crc(instance, node)
     numbers = {"poly": str(crc.poly), "init": str(crc.init), "xor": str(crc.xor)}
     return {"kind": "crc", "width": crc.width, "reversed": crc.reversed, "extend": extended, "msb": msb} | numbers
 
@@ -122,14 +120,7 @@ def tna_hash(low: Lowering, instance: Instance, data: list[Value], node: ast.Nod
         return _low_bits(_flat(parts), width)
     if algorithm in XOR:
         return _folded(_flat(parts), XOR[algorithm], width)
-    extended, msb = True, False
-    if algorithm == "CUSTOM":
-        polynomial = instance.args.get("poly")
-        if not isinstance(polynomial, Instance):
-            raise unsupported(node, "HashAlgorithm_t.CUSTOM without a CRCPolynomial")
-        crc, extended, msb = _custom(polynomial, node)
-    else:
-        crc = STANDARD[algorithm]
+    crc, extended, msb = _crc(instance, node)
     hashed: ir.Expr = hash_of(low, crc, _padded(parts))
     if width > crc.width and extended:
         hashed = fold.concat([hashed] * -(-width // crc.width))
@@ -138,7 +129,13 @@ def tna_hash(low: Lowering, instance: Instance, data: list[Value], node: ast.Nod
     return fold.cast(hashed, width)
 
 
-def _custom(polynomial: Instance, node: ast.Node) -> tuple[Crc, bool, bool]:
+def _crc(instance: Instance, node: ast.Node) -> tuple[Crc, bool, bool]:
+    """Returns a Hash's CRC, and what of its polynomial sets `extended` and `msb`."""
+    if instance.args["algo"] != "CUSTOM":
+        return STANDARD[instance.args["algo"]], True, False
+    polynomial = instance.args.get("poly")
+    if not isinstance(polynomial, Instance):
+        raise unsupported(node, "HashAlgorithm_t.CUSTOM without a CRCPolynomial")
     args = polynomial.args
     shape = value_trees.scalar_shape(polynomial.type.args[0])
     if shape is None:

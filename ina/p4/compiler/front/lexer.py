@@ -93,34 +93,26 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
             columns = _Columns(text, pos, lines, line)
             continue
         word = m.group()
-        if kind == "comment":
-            if newlines := word.count("\n"):
-                line += newlines
-                line_start = start + word.rindex("\n") + 1
-                columns = _Columns(text, line_start, lines, line)
-                columns.at = pos - line_start
-            continue
-        first_line = line
-        if kind == "id":
-            if word in RESERVED:
+        if kind != "comment":
+            if kind == "id":
+                if word in RESERVED or word == "_":
+                    kind = word
+            elif kind == "op" or kind == "at":
                 kind = word
-            elif word == "_":
-                kind = "_"
-        elif kind == "op" or kind == "at":
-            kind = word
-            if word == ">" and text[pos : pos + 1] == ">":
-                joined.add(len(kinds))
-        if columns.exact:
-            col, length = start - line_start + 1, len(word)
-        else:
-            col, length = columns.find(word)
-        kinds.append(kind)
-        texts.append(word.replace(LINE_END, "\n") if kind == "STRING" else word)
-        spans.append(Span(file, first_line, col, length))
-        if kind in ("STRING", "pragma") and (newlines := word.count("\n")):
+                if word == ">" and text[pos : pos + 1] == ">":
+                    joined.add(len(kinds))
+            if columns.exact:
+                col, length = start - line_start + 1, len(word)
+            else:
+                col, length = columns.find(word)
+            kinds.append(kind)
+            texts.append(word.replace(LINE_END, "\n") if kind == "STRING" else word)
+            spans.append(Span(file, line, col, length))
+        if kind in ("comment", "STRING", "pragma") and (newlines := word.count("\n")):
             line += newlines
             line_start = start + word.rindex("\n") + 1
             columns = _Columns(text, line_start, lines, line)
+            columns.at = pos - line_start
     kinds.append("eof")
     texts.append("end of file")
     spans.append(Span(file, line, max(1, pos - line_start + 1), 1))

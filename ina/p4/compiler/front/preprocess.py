@@ -10,6 +10,7 @@ The output is one text with `#line` markers; `lexer.py` maps positions back thro
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 import time
@@ -68,13 +69,13 @@ class _Preprocessor:
         self.sources: dict[str, str] = {}
         self.lookups: dict[str, bool] = {}
         self.searched = list(dict.fromkeys(include_dirs))
-        now = time.localtime()
+        now, counter = time.localtime(), itertools.count()
         self.macros = Macros(self._fail, {
             "__LINE__": lambda token: token._replace(kind="number", text=str(token.place[1])),
             "__FILE__": lambda token: token._replace(kind="string", text=f'"{token.place[0]}"'),
             "__DATE__": lambda token: token._replace(kind="string", text=time.strftime('"%b %e %Y"', now)),
             "__TIME__": lambda token: token._replace(kind="string", text=time.strftime('"%H:%M:%S"', now)),
-            "__COUNTER__": self._count,
+            "__COUNTER__": lambda token: token._replace(kind="number", text=str(next(counter))),
             "__has_include": lambda token: token,
         })
         self.place: Place = "", 0
@@ -83,11 +84,6 @@ class _Preprocessor:
         """The file that it stands in"""
         self._once: set[str] = set()
         self._depth = 0
-        self._counter = -1
-
-    def _count(self, token: Token) -> Token:
-        self._counter += 1
-        return token._replace(kind="number", text=str(self._counter))
 
     def define(self, name: str, value: str) -> None:
         """Defines a macro of the command line."""

@@ -215,8 +215,7 @@ class _Finder:
         statements = self.body[start : start + period]
         if not _hoistable(statements):
             return None
-        pending = iter(steps)
-        body = [_rebuild(s, pending) for s in statements]
+        body = _stepped(statements, iter(steps))
         rolled = ir.Roll(good, body, _independent(first, steps, good), self.body[start + good * period - 1].origin)
         rolled.origin = statements[0].origin
         return rolled
@@ -346,50 +345,24 @@ def _unswitched(loop: ir.Roll) -> ir.Stmt:
     return result
 
 
-def _rebuild(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
-    """Returns the statement of the loop: references get their steps, in the order in which `_shape` met them."""
-    rebuilt = _rebuilt(stmt, steps)
-    rebuilt.origin = stmt.origin
-    return rebuilt
+def _stepped(statements: list[ir.Stmt], steps: Iterator[int]) -> list[ir.Stmt]:
+    """Returns the statements of the loop: references get their steps, in the order in which `_shape` met them."""
 
-
-def _rebuilt(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
-    match stmt:
-        case ir.Assign():
-            value = _rebuild_expr(stmt.value, steps)
-            return ir.Assign(_rebuild_place(stmt.target, steps), value)
-        case ir.RegRead():
-            index = _rebuild_expr(stmt.index, steps)
-            step = next(steps)
-            return ir.RegRead(_rebuild_place(stmt.target, steps), stmt.register, index, step)
-        case ir.RegWrite():
-            index, value = _rebuild_expr(stmt.index, steps), _rebuild_expr(stmt.value, steps)
-            return ir.RegWrite(stmt.register, index, value, next(steps))
-        case ir.If():
-            condition = _rebuild_expr(stmt.condition, steps)
-            then = [_rebuild(s, steps) for s in stmt.then]
-            return ir.If(condition, then, [_rebuild(s, steps) for s in stmt.otherwise], stmt.likely)
-        case ir.Switch():
-            subject = _rebuild_expr(stmt.subject, steps)
-            cases = [(value, [_rebuild(s, steps) for s in body]) for value, body in stmt.cases]
-            return ir.Switch(subject, cases, [_rebuild(s, steps) for s in stmt.default], stmt.names)
-    raise TypeError(type(stmt).__name__)
-
-
-def _rebuild_place(place: ir.Var | ir.Elem, steps: Iterator[int]) -> ir.Var | ir.Elem:
-    step = next(steps)
-    return ir.Elem(place.array, place.index, step) if isinstance(place, ir.Elem) else place
-
-
-def _rebuild_expr(e: ir.Expr, steps: Iterator[int]) -> ir.Expr:
-    match e:
-        case ir.Var():
-            next(steps)
-        case ir.Elem():
+    def leaf(e: ir.Expr) -> ir.Expr:
+        if isinstance(e, ir.Elem):
             return ir.Elem(e.array, e.index, next(steps))
-        case ir.Op():
-            return ir.Op(e.op, tuple(_rebuild_expr(a, steps) for a in e.args), e.width, e.signed)
-    return e
+        if isinstance(e, ir.Var):
+            next(steps)
+        return e
+
+    body = copied(statements)
+    for stmt in ir.walk(body):
+        ir.replace_leaves(stmt, leaf)
+        if isinstance(stmt, ir.RegRead | ir.RegWrite):
+            stmt.step = next(steps)
+        if isinstance(stmt, ir.Assign | ir.RegRead):
+            stmt.target = value_trees.variable(leaf(stmt.target))
+    return body
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------
