@@ -33,7 +33,6 @@ class Field:
     match: str = ""
     repeated: bool = False
     read_only: bool = False
-    mandatory: bool = False
     choices: tuple[str, ...] = ()
     items: tuple[Field, ...] = ()
 
@@ -94,7 +93,7 @@ def _text(spec: Json, key: str) -> str:
     return text
 
 
-def _field(spec: Json, match: str = "", read_only: bool = False, mandatory: bool = False) -> Field:
+def _field(spec: Json, match: str = "", read_only: bool = False) -> Field:
     kind = spec.get("type") or {"type": "container"}
     name = kind["type"]
     items = tuple(_field(item["singleton"]) for item in spec.get("container", ()))
@@ -102,7 +101,7 @@ def _field(spec: Json, match: str = "", read_only: bool = False, mandatory: bool
     blob = name == "bytes" and bool(spec.get("repeated"))  # any number of bytes
     return Field(int(spec["id"]), _text(spec, "name"), name if blob else "int" if width else name, width,
                  STORED.get(match.lower(), match.lower()),
-                 bool(spec.get("repeated")), read_only or bool(spec.get("read_only")), mandatory,
+                 bool(spec.get("repeated")), read_only or bool(spec.get("read_only")),
                  tuple(kind.get("choices", ())), items)
 
 
@@ -113,13 +112,13 @@ def _action(spec: Json) -> Action:
 
 def _table(spec: Json) -> Table:
     data = tuple(
-        _field(one, read_only=bool(item.get("read_only")), mandatory=bool(item.get("mandatory")))
+        _field(one, read_only=bool(item.get("read_only")))
         for item in spec.get("data", ())
         for one in ([item["singleton"]] if "singleton" in item else item["oneof"])
     )
     return Table(
         int(spec["id"]), _text(spec, "name"), _text(spec, "table_type"), int(spec.get("size", 0)),
-        tuple(_field(k, k["match_type"], mandatory=bool(k.get("mandatory"))) for k in spec["key"]),
+        tuple(_field(k, k["match_type"]) for k in spec["key"]),
         tuple(map(_action, spec.get("action_specs", ()))),
         data, tuple(spec.get("attributes", ())), tuple(spec.get("supported_operations", ())),
         bool(spec.get("has_const_default_action")), tuple(spec.get("depends_on", ())),

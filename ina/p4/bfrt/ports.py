@@ -77,12 +77,8 @@ def canonical(value: Any) -> Any:
 
 def differs(expected: Row, actual: Row) -> str:
     """Describes the fields of a port that differ from those written; empty: none does."""
-    wrong = []
-    for name, value in expected.data.items():
-        current = actual.data.get(name)
-        if canonical(current) != canonical(value):
-            wrong.append(f"{name} is {current}, not {value}")
-    return ", ".join(wrong)
+    fields = ((name, actual.data.get(name), value) for name, value in expected.data.items())
+    return ", ".join(f"{name} is {now}, not {value}" for name, now, value in fields if canonical(now) != canonical(value))
 
 
 # --- tables of ports --------------------------------------------------------------------------------------------------
