@@ -40,11 +40,6 @@ class Lane:
         return np.dtype(f"{'i' if self.signed else 'u'}{self.bits // 8}")
 
     @property
-    def name(self) -> str:
-        """NumPy's name of ``dtype``."""
-        return self.dtype.name
-
-    @property
     def limit(self) -> int:
         """One more than the largest value."""
         return 1 << (self.bits - self.signed)

@@ -33,7 +33,8 @@ INFINITE = 0x7F800000  # float32's bits: those of floats that are not negative o
 
 
 def parts(elements: int) -> list[tuple[int, int, int]]:
-    """Returns where each part of a tensor begins, its values, and the power of two that it is padded to: by 1/8 or to 64."""
+    """Returns where each part of a tensor begins, its values, and the power of two that it is padded to: by 1/8 or to 64. Only
+    the last is padded, so parts begin at the same places with and without."""
     result = []
     start = 0
     while start < elements:
@@ -71,20 +72,16 @@ class Thc(Feedback):
         total = sum(size for _, _, size in cuts)
         levels = np.zeros(total, np.uint8)
         missed = np.zeros_like(values) if self.missed.size != values.size else self.missed.copy()
-        place = 0
         for number, ((at, count, size), norm) in enumerate(zip(cuts, norms, strict=True)):
             if norm < INFINITE:
                 here = slice(at, at + count)
-                self._encode(wanted[here], missed[here], levels[place : place + size], norm, (call.step, number), call.rank)
-            place += size
+                self._encode(wanted[here], missed[here], levels[at : at + size], norm, (call.step, number), call.rank)
         words = yield self._sent(levels, call.workers)
         self.missed = missed
         sums = self._sums(words, total, call.workers)
         result = np.empty_like(values)
-        place = 0
         for number, ((at, count, size), norm) in enumerate(zip(cuts, norms, strict=True)):
-            self._decode(sums[place : place + size], result[at : at + count], norm, (call.step, number), call)
-            place += size
+            self._decode(sums[at : at + size], result[at : at + count], norm, (call.step, number), call)
         return result
 
     def _encode(self, wanted: np.ndarray, missed: np.ndarray, levels: np.ndarray, norm: np.int32, seed: tuple[int, int],

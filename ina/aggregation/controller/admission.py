@@ -419,11 +419,9 @@ class Controller:
         topology = self._network()
         parent, link = tree.parent[node], dict(zip(tree.parent, tree.links, strict=True))[node]
         if link < len(topology.ends):
-            a, b = topology.ends[link]
-            if (a.node, b.node) == (node, parent):
-                return a.port, b.port
-            if (b.node, a.node) == (node, parent):
-                return b.port, a.port
+            for near, far in (topology.ends[link], topology.ends[link][::-1]):
+                if (near.node, far.node) == (node, parent):
+                    return near.port, far.port
         raise AdmissionError("invalid", f"the tree's link {link} is not between {node} and {parent} in {topology.name}: it "
                                         "belongs to another topology")
 

@@ -16,9 +16,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ina.aggregation.entries.base import Child, JobProgram, Place, bits
-from ina.net.ports import Address
-from ina.p4.runtime.entities import Entity, TableEntry, Value
+from ina.aggregation.entries.base import Child, JobProgram, Place, bits, child_entries, parent_entries
+from ina.p4.runtime.entities import Entity, Match, TableEntry
 from ina.p4.runtime.entity_error import EntityError
 
 
@@ -48,20 +47,15 @@ class ATP(JobProgram):
     def job(self, place: Place) -> list[Entity]:
         if place.parent is None:
             raise ValueError(f"job {place.number}: the protocol {self.name!r} needs a parameter server above its root")
-        key, up, own = {"hdr.atp.job": place.number}, place.parent.address, place.parent.own
+        key: dict[str, Match] = {"hdr.atp.job": place.number}
         job = {"full": place.full, "incarnation": place.incarnation, "life": place.life, "group": place.group,
                "aggregate": int(self.aggregates), "ecn_depth": self.ecn_depth, "lifetime": round(self.lifetime * 1e6)}
-        above: dict[str, Value] = {"port": place.parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
-                 "own_mac": own.mac, "own_ip": own.ip, "own_port": own.port}
-        return [TableEntry("job", key, "set_job", job), TableEntry("parent", key, "to_parent", above),
-                TableEntry("worker", _source(place, up, place.parent.port), "set_parent", {})]
+        return [TableEntry("job", key, "set_job", job), *parent_entries(key, place.parent)]
 
     def child(self, place: Place, child: Child) -> list[Entity]:
-        key, address = {"hdr.atp.job": place.number}, child.address
+        address, key = child.address, dict[str, Match]({"hdr.atp.job": place.number})
         return [
-            TableEntry("worker", _source(place, address, child.port), "set_worker", {"worker": bits(child.workers)}),
-            TableEntry("replica", key | {"standard.egress_rid": child.index}, "to_worker",
-                       {"mac": address.mac, "ip": address.ip, "port": address.port}),
+            *child_entries(key, child, bits(child.workers)),
             *(TableEntry("one", key | {"hdr.atp.bitmap": 1 << worker}, "to_child",
                          {"port": child.port, "mac": address.mac, "ip": address.ip, "udp_port": address.port})
               for worker in child.workers),
@@ -76,11 +70,6 @@ class ATP(JobProgram):
             owners = read("SwitchIngress.aggregator.owners.incarnation")
             incarnations = owners[read("SwitchIngress.aggregator.holds.held") != 0]
         return {place.number: int((incarnations == place.incarnation).sum()) for place in places}
-
-
-def _source(place: Place, address: Address, port: int) -> dict[str, int | str]:
-    return {"hdr.atp.job": place.number, "hdr.ipv4.src_addr": address.ip, "hdr.udp.src_port": address.port,
-            "standard.ingress_port": port}
 
 
 PROGRAM = ATP()

@@ -20,7 +20,7 @@ from ina.aggregation.lane import DEFAULT, LANES, Lane
 from ina.aggregation.worker import SWITCH
 from ina.base.native import lib
 from ina.net.ports import Address
-from ina.p4.runtime.entities import Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
+from ina.p4.runtime.entities import Entity, Match, MulticastGroupEntry, Replica, TableEntry, Update, Value, as_int
 from ina.p4.runtime.p4info import P4Info
 
 BITMAP = 32  # bits of the programs' bitmaps
@@ -203,6 +203,27 @@ class JobProgram(ABC):
 
 def _index(child: Child) -> int:
     return child.index
+
+
+def parent_entries(key: dict[str, Match], parent: Parent) -> list[Entity]:
+    """Returns the entries of a job, which has the ``key`` in its packets, for what is above a switch."""
+    up, own = parent.address, parent.own
+    above: dict[str, Value] = {"port": parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
+                               "own_mac": own.mac, "own_ip": own.ip, "own_port": own.port}
+    return [TableEntry("parent", key, "to_parent", above), TableEntry("worker", source(key, up, parent.port), "set_parent", {})]
+
+
+def child_entries(key: dict[str, Match], child: Child, worker: int) -> list[Entity]:
+    """Returns those for a child of a switch, whose bits in bitmaps are ``worker``."""
+    address = child.address
+    return [TableEntry("worker", source(key, address, child.port), "set_worker", {"worker": worker}),
+            TableEntry("replica", key | {"standard.egress_rid": child.index}, "to_worker",
+                       {"mac": address.mac, "ip": address.ip, "port": address.port})]
+
+
+def source(key: dict[str, Match], address: Address, port: int) -> dict[str, Match]:
+    """Returns the match of a job's packets from an address at a port."""
+    return key | {"hdr.ipv4.src_addr": address.ip, "hdr.udp.src_port": address.port, "standard.ingress_port": port}
 
 
 def entries_of(program: JobProgram, place: Place, children: Sequence[Child]) -> list[Entity]:

@@ -16,9 +16,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ina.aggregation.entries.base import Child, JobProgram, Place
-from ina.net.ports import Address
-from ina.p4.runtime.entities import Entity, TableEntry, Value
+from ina.aggregation.entries.base import Child, JobProgram, Place, child_entries, parent_entries
+from ina.p4.runtime.entities import Entity, Match, TableEntry
 from ina.p4.runtime.entity_error import EntityError
 
 
@@ -32,26 +31,14 @@ class SwitchML(JobProgram):
     slot_registers = {"phase.incarnations": 2, "phase.tsis": 2, "phase.kinds": 2}  # a row for each set
 
     def job(self, place: Place) -> list[Entity]:
-        key, parent = {"hdr.switchml.job": place.number}, place.parent
+        key, parent = _key(place), place.parent
         params = {"full": place.full, "last": place.last, "base": place.slot_base,
                   "mask": place.slots - 1, "incarnation": place.incarnation, "life": place.life, "group": place.group,
                   "strict": int(place.strict), "parent": int(parent is not None)}
-        entries: list[Entity] = [TableEntry("job", key, "set_job", params)]
-        if parent is not None:
-            up, own = parent.address, parent.own
-            above: dict[str, Value] = {"port": parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
-                     "own_mac": own.mac, "own_ip": own.ip, "own_port": own.port}
-            entries += [TableEntry("parent", key, "to_parent", above),
-                        TableEntry("worker", _source(place, up, parent.port), "set_parent", {})]
-        return entries
+        return [TableEntry("job", key, "set_job", params), *(parent_entries(key, parent) if parent else ())]
 
     def child(self, place: Place, child: Child) -> list[Entity]:
-        address = child.address
-        return [
-            TableEntry("worker", _source(place, address, child.port), "set_worker", {"worker": place.bits(child)}),
-            TableEntry("replica", {"hdr.switchml.job": place.number, "standard.egress_rid": child.index}, "to_worker",
-                       {"mac": address.mac, "ip": address.ip, "port": address.port}),
-        ]
+        return child_entries(_key(place), child, place.bits(child))
 
     def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
         """Returns the number of slots with contributions of some children and not of all, in either set."""
@@ -70,9 +57,8 @@ class SwitchML(JobProgram):
         return counts
 
 
-def _source(place: Place, address: Address, port: int) -> dict[str, int | str]:
-    return {"hdr.switchml.job": place.number, "hdr.ipv4.src_addr": address.ip, "hdr.udp.src_port": address.port,
-            "standard.ingress_port": port}
+def _key(place: Place) -> dict[str, Match]:
+    return {"hdr.switchml.job": place.number}
 
 
 PROGRAM = SwitchML()

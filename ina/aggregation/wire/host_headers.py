@@ -66,15 +66,16 @@ def frame(
     ])
 
 
-def kinds_header(tables: Mapping[str, tuple[str, Sequence[Kind]]], source: str, file: str) -> str:
-    """Returns the C header ``file`` with tables of kinds, by the prefix of their constants: each has a name, and rows."""
+def kinds_header() -> str:
+    """Returns the C header with the tables of kinds."""
+    tables = {"INA_WIRE": ("ina_kinds", kinds.switchml()), "INA_ATP": ("ina_atp_kinds", kinds.atp())}
     programs = dict.fromkeys(kind.program for _, rows in tables.values() for kind in rows)
     columns = {**{name: COLUMNS[name] for name in _ENUMS}, "program": programs}
     return "\n".join([
         f"/* {NOTE}",
-        f" * {source}: do not edit. */",
-        f"#ifndef {_guard(file)}",
-        f"#define {_guard(file)}",
+        f" * {kinds.SOURCE} and {kinds.ATP_SOURCE}: do not edit. */",
+        f"#ifndef {_guard(KINDS)}",
+        f"#define {_guard(KINDS)}",
         "",
         '#include "protocol.h"',
         "",
@@ -194,19 +195,10 @@ def _size_codes(wire: Layout, prefix: str) -> list[str]:
     ]
 
 
-def _kinds() -> str:
-    tables = {"INA_WIRE": ("ina_kinds", kinds.switchml()), "INA_ATP": ("ina_atp_kinds", kinds.atp())}
-    return kinds_header(tables, f"{kinds.SOURCE} and {kinds.ATP_SOURCE}", KINDS)
-
-
-def _wire() -> str:
-    head = ("switchml", "exponents")
-    return frame(layout.load(), kinds.switchml(), kinds.SOURCE, WIRE, "INA_WIRE", "ina_wire_frame", head)
-
-
-def _atp_wire() -> str:
-    return frame(layout.load_atp(), kinds.atp(), kinds.ATP_SOURCE, ATP_WIRE, "INA_ATP", "ina_atp_wire", ("atp",))
-
-
 KINDS, WIRE, ATP_WIRE = "host/protocol/kinds.h", "host/protocol/wire.h", "host/protocol/atp_wire.h"
-FILES: Mapping[str, Callable[[], str]] = {KINDS: _kinds, WIRE: _wire, ATP_WIRE: _atp_wire}
+FILES: Mapping[str, Callable[[], str]] = {
+    KINDS: kinds_header,
+    WIRE: lambda: frame(layout.load(), kinds.switchml(), kinds.SOURCE, WIRE, "INA_WIRE", "ina_wire_frame",
+                        ("switchml", "exponents")),
+    ATP_WIRE: lambda: frame(layout.load_atp(), kinds.atp(), kinds.ATP_SOURCE, ATP_WIRE, "INA_ATP", "ina_atp_wire", ("atp",)),
+}
