@@ -134,8 +134,7 @@ class Controller:
 
         ``port`` of its switch: default, where the job has a tree, that of its host.
         """
-        if not 0 <= worker < job.workers:
-            raise AdmissionError("invalid", f"job {job.name!r} has workers 0 to {job.workers - 1}; there is no {worker}")
+        job.check_worker(worker)
         if worker in job.attached:
             raise AdmissionError("duplicate", f"worker {worker} of job {job.name!r} is already attached: two processes "
                                               "have the same rank")

@@ -212,17 +212,13 @@ class Operations:
         except Exception as error:
             code, text = explain(error, _name(request))
             session.send(_refusal(code, text), [])
-            if code == "internal":
-                self._give_up(session, text)
+            if code == "internal":  # its effects are unknown: the connection and its job end, and nothing else
+                if session.job and not session.released:
+                    self.fail(session.job, f"a request of worker {session.index} of job {session.job!r} failed: {text}")
+                session.hang_up_at = time.monotonic()
         finally:
             for fd in fds:
                 os.close(fd)
-
-    def _give_up(self, session: Session, reason: str) -> None:
-        """Ends the connection and the job of a request whose effects are unknown, and nothing else."""
-        if session.job and not session.released:
-            self.fail(session.job, f"a request of worker {session.index} of job {session.job!r} failed: {reason}")
-        session.hang_up_at = time.monotonic()
 
     def retry(self) -> None:
         """Tries pending requests again, after a client has come or time has passed."""
@@ -465,6 +461,7 @@ class Operations:
         admitted = self.controller.jobs.get(job)
         if admitted is None:
             raise AdmissionError("unknown", f"there is no job {job!r}; it was never admitted, or is over")
+        admitted.check_worker(worker)
         config: Mapping[str, object] = self.host.describe()
         for name, value in (("protocol", request.protocol), ("values", request.values)):
             if value and value != config[name]:

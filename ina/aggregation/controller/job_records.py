@@ -79,6 +79,11 @@ class Job:
         seated = ((branch.seats[i], child) for branch in self.branches.values() for i, child in branch.attached.items())
         return dict(sorted((worker, child) for worker, child in seated if isinstance(worker, int)))
 
+    def check_worker(self, worker: int) -> None:
+        """Raises AdmissionError: the job has no worker of this number."""
+        if not 0 <= worker < self.workers:
+            raise AdmissionError("invalid", f"job {self.name!r} has workers 0 to {self.workers - 1}; there is no {worker}")
+
     def branch_of(self, worker: int) -> Branch:
         """Returns the branch that sums a worker's packets first."""
         return next(branch for branch in self.branches.values() if worker in branch.seats)

@@ -57,9 +57,7 @@ class SharedSwitches:
         return fits and uid == os.geteuid() and _same_files(pid)
 
     def open(self, job: Job, worker: int) -> Plug:
-        """Opens the port of a worker. Raises ValueError: there is no such worker, or no free port number; OSError."""
-        if not 0 <= worker < job.workers:
-            raise ValueError(f"job {job.name!r} has workers 0 to {job.workers - 1}; there is no {worker}")
+        """Opens the port of a worker. Raises ValueError: there is no free port number; OSError."""
         number = self._take_number()
         seats = self._jobs.get(job.number) or self._make(job)
         try:

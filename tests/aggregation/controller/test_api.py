@@ -160,6 +160,15 @@ def test_workers_of_a_job_make_the_same_check_words(service):
 
 
 @pytest.mark.fast
+def test_a_worker_that_the_job_does_not_have_is_refused_before_its_port_is_opened(service, network):
+    first, stranger = joined(service, 1)[0], Someone(service, 2)
+    assert first.ask("admit", job="job", workers=1)["ok"]
+    refusal = stranger.ask("attach", job="job", worker=1, port="udp")
+    assert (refusal["code"], refusal["error"]) == ("invalid", "job 'job' has workers 0 to 0; there is no 1")
+    assert network.opened == [] and first.ask("attach", job="job", worker=0, port="udp")["ok"], "the job goes on"
+
+
+@pytest.mark.fast
 def test_a_keyed_job_has_a_secret_that_only_its_workers_get(service):
     workers = joined(service, 1, 3)
     for worker in workers:
