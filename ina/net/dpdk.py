@@ -70,8 +70,6 @@ def build() -> Path:
     """Returns the shared object, compiled unless it is in the cache. Raises DpdkError with the compiler's output."""
     from ina.base.cc import BuildError, shared_object
 
-    if reason := missing():
-        raise DpdkError(f"dpdk: {reason}")
     march = os.environ.get("INA_MARCH", "native")
     extra = os.environ.get("INA_CFLAGS", "").split()
     command = ["-std=gnu11", "-O3", "-g1", "-Wall", "-Wextra", "-Wno-unused-parameter", *flags("--cflags"), f"-march={march}",
