@@ -239,16 +239,13 @@ class Client:
             self._unanswered -= 1
             if not message.get("ok"):
                 self._refused = _refusal(message)
-                if self._refused.code == "invalid" and "'wire'" in str(self._refused):
-                    self._refused = self._older()
+                if self._refused.code == "invalid" and "'wire'" in str(self._refused):  # it does not know wire versions
+                    self._refused = ControlError("version", f"the switch process {shown(self.name)} speaks wire version 1, this "
+                                                 f"worker {lib.INA_WIRE_VERSION}: upgrade ina on the switch's machine, and load "
+                                                 "its program anew")
                 if self._refused.code in ("failed", "duplicate", "version"):
                     self.failure = str(self._refused)
         return True
-
-    def _older(self) -> ControlError:
-        """Returns the refusal of a controller that does not know wire versions."""
-        text = f"the switch process {shown(self.name)} speaks wire version 1, this worker {lib.INA_WIRE_VERSION}: upgrade ina on"
-        return ControlError("version", f"{text} the switch's machine, and load its program anew")
 
     def _end_text(self, op: str) -> str:
         return self.failure or f"the switch process (socket {shown(self.name)}) ended before it answered {op!r}"

@@ -73,9 +73,9 @@ class EmbeddedSwitch:
         self._ports: dict[int, Port] = {}
         self._numbers = self.job_program.ports or (front_panel(self.switch.pipes) if self.switch.pipes else range(PORTS))
         self._last = len(self._numbers) - 1
-        max_frame = protocols.frame_bytes(self.protocol, self.values)
+        self._max_frame = protocols.frame_bytes(self.protocol, self.values)
         # Entries that a P4Runtime client writes to a switch of another's would not reach those of jobs.
-        self.shared = (SharedSwitches(loaded, self.job_program, self._address, max_frame, self._take_number)
+        self.shared = (SharedSwitches(loaded, self.job_program, self._address, self._max_frame, self._take_number)
                        if self._owned else None)
         if self._owned:
             self.switch.start()
@@ -108,8 +108,7 @@ class EmbeddedSwitch:
 
     def _open(self, kind: str, address: Address, frames: int) -> Plug:
         number = self._take_number()
-        max_frame = protocols.frame_bytes(self.protocol, self.values)
-        port, offer, fds = open_switch_port(kind, address, self._address, max_frame, frames)
+        port, offer, fds = open_switch_port(kind, address, self._address, self._max_frame, frames)
         self.switch.add_port(number, port.handle)
         self._ports[number] = port
         return Plug(number, address, self._address, offer, fds)

@@ -104,7 +104,8 @@ class Server:
             self.selector.register(links, selectors.EVENT_READ, lambda: None)  # wakes `tick`
         if host is not None:
             values = host.describe()["values"]
-            self.service.upstream = PsClient(self.service.controller, values, self._welcome, starts_server)
+            self.service.upstream = PsClient(self.service.controller, values,
+                                             lambda sock, pid: self._take(sock, pid, Principal(os.geteuid())), starts_server)
 
     def run(self) -> None:
         while not (self.service.stopping and self.service.deserted()):
@@ -230,10 +231,6 @@ class Server:
         if not self._is_full:
             log.warning("connections are refused: %s", cause)
         self._is_full = True
-
-    def _welcome(self, sock: socket.socket, pid: int) -> Session | None:
-        """Adds a connection to a child of this process."""
-        return self._take(sock, pid, Principal(os.geteuid()))
 
     def _take(self, sock: socket.socket, pid: int, principal: Principal) -> Session | None:
         """Adds a connection of process ``pid``; returns None if it cannot be served."""

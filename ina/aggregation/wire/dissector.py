@@ -143,7 +143,6 @@ def _payload(layout: Layout, kinds: Sequence[Kind]) -> list[str]:
 
 
 def _info(head: Header) -> str:
-    def bits(name: str) -> str:
-        return f"buffer(0, {head.size}):bitfield({head[name].offset}, {head[name].width})"
-
-    return f"kinds[kind] or 'type ' .. kind, {', '.join(bits(name) for name in ('job', 'tsi', 'slot', 'set'))}"
+    fields = (head[name] for name in ("job", "tsi", "slot", "set"))
+    bits = (f"buffer(0, {head.size}):bitfield({field.offset}, {field.width})" for field in fields)
+    return f"kinds[kind] or 'type ' .. kind, {', '.join(bits)}"
