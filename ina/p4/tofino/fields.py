@@ -6,7 +6,7 @@ A `Ref` is (path, low bit, high bit). Headers and structs count as all their fie
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ina.p4.compiler import ast, types
@@ -43,16 +43,14 @@ class Scope:
     instance: Instance
     paths: dict[ast.Node, str | frozenset[Ref]] = field(default_factory=dict)
 
-    def inner(self, instance: Instance | None = None) -> Scope:
-        return Scope(instance or self.instance, dict(self.paths))
+    def inner(self) -> Scope:
+        return Scope(self.instance, dict(self.paths))
 
-    def bind(self, param: ast.Param, argument: ast.Expr | None, caller: Scope) -> None:
-        """Binds `param` to `argument`; None: a value from the control plane."""
-        if argument is None:
-            self.paths[param] = frozenset()
-            return
-        path = caller.path(argument)
-        self.paths[param] = path if path is not None else frozenset(caller.reads(argument))
+    def bind(self, params: Sequence[ast.Param], arguments: Sequence[ast.Expr | None], caller: Scope) -> None:
+        """Binds parameters to arguments; None: a value from the control plane."""
+        for param, argument in zip(params, arguments, strict=True):
+            path = None if argument is None else caller.path(argument)
+            self.paths[param] = path if path is not None else frozenset(caller.reads(argument))
 
     def path(self, e: ast.Expr) -> str | None:
         """Returns the path of an lvalue or a part of one; None: it is computed."""

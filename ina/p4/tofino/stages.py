@@ -117,11 +117,8 @@ class _Pass:
             for ref in writes:
                 fields.write(ref, stage, writer)
             return
-        best = max(guard or NOTHING, fields.when(reads), key=_stage)
-        best = max(best, fields.when(writes), key=_stage)
-        late = max((fields.read[w[0]] for w in writes if w[0] in fields.read), default=NOTHING, key=_stage)
-        best = max(best, late, key=_stage)
-        placed = Placed(unit, *best)
+        late = [fields.read[w[0]] for w in writes if w[0] in fields.read]
+        placed = Placed(unit, *max(guard or NOTHING, fields.when(reads), fields.when(writes), *late, key=_stage))
         for access in unit.accesses:
             stage, user = self.registers.get(access.register, (0, None))
             if stage > placed.stage:
@@ -186,35 +183,30 @@ def accesses_per_pass(items: list[Item]) -> dict[Instance, list[Access]]:
     """Returns, for each register, the most accesses that one packet can make in one pass."""
     most: dict[Instance, list[Access]] = {}
 
-    def add(to: dict[Instance, list[Access]], more: dict[Instance, list[Access]]) -> None:
-        for register, accesses in more.items():
-            to[register] = [*to.get(register, ()), *accesses]
+    def together(all_of: list[dict[Instance, list[Access]]]) -> dict[Instance, list[Access]]:
+        registers = dict.fromkeys(register for accesses in all_of for register in accesses)
+        return {r: [one for accesses in all_of for one in accesses.get(r, ())] for r in registers}
 
     def either(ways: list[dict[Instance, list[Access]]]) -> dict[Instance, list[Access]]:
         longest: dict[Instance, list[Access]] = {}
         for way in ways:
             for register, accesses in way.items():
-                if len(accesses) > len(longest.get(register, ())):
-                    longest[register] = accesses
+                longest[register] = max(longest.get(register, []), accesses, key=len)
         return longest
 
     def by_register(effect: Effect) -> dict[Instance, list[Access]]:
-        own: dict[Instance, list[Access]] = {}
-        for access in effect.accesses:
-            own.setdefault(access.register, []).append(access)
-        return own
+        return together([{access.register: [access]} for access in effect.accesses])
 
     for item, following in itertools.zip_longest(items, items[1:]):
         if isinstance(item, Unit):
             if not (isinstance(following, Branch) and following.follows and following.after is item):
-                add(most, either([by_register(item.effects[i]) for i in item.runs if i < len(item.effects)]))
+                most = together([most, either([by_register(item.effects[i]) for i in item.runs if i < len(item.effects)])])
             continue
         ways = [accesses_per_pass(way) for way in item.ways]
         if item.follows and item.after is not None:
             effects = [*map(by_register, item.after.effects), {}]
-            pairs = [(effects[i], way) for way, actions in zip(ways, item.follows, strict=True) for i in actions]
-            ways = [{r: [*action.get(r, ()), *way.get(r, ())] for r in {**action, **way}} for action, way in pairs]
-        add(most, either(ways))
+            ways = [together([effects[i], way]) for way, actions in zip(ways, item.follows, strict=True) for i in actions]
+        most = together([most, either(ways)])
     return most
 
 

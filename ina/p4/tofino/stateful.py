@@ -131,18 +131,15 @@ class _Body:
     def look(self) -> None:
         if len(self.outs) > 1:
             self._add(self.body.span, f"{len(self.outs)} outputs: the stateful ALU of Tofino 1 has one")
-        self._block(self.body.body)
+        self._statement(self.body.body)
 
     def _add(self, span: Span, text: str, sure: bool = True) -> None:
         self.shape.problems.append((span, f"{self.shape.action.name.rpartition('.')[2]}: {text}", sure))
 
-    def _block(self, block: ast.Block) -> None:
-        for s in block.statements:
-            self._statement(s)
-
     def _statement(self, s: ast.Node) -> None:
         if isinstance(s, ast.Block):
-            self._block(s)
+            for inner in s.statements:
+                self._statement(inner)
         elif isinstance(s, ast.If):
             self._condition(s.condition)
             self._statement(s.then)

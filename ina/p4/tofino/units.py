@@ -152,7 +152,7 @@ def units_of(control: Instance) -> list[Item]:
     scope = Scope(control)
     for param in control.decl.params:
         scope.paths[param] = param.name
-    return list(_Walk(scope).block(control.decl.body))
+    return list(_Walk(scope).statement(control.decl.body))
 
 
 def without(items: list[Item], prefixes: tuple[str, ...]) -> None:
@@ -188,13 +188,10 @@ class _Walk:
     def __init__(self, scope: Scope):
         self.scope = scope
 
-    def block(self, block: ast.Block) -> Iterator[Item]:
-        for statement in block.statements:
-            yield from self.statement(statement)
-
     def statement(self, s: ast.Node) -> Iterator[Item]:
         if isinstance(s, ast.Block):
-            yield from self.block(s)
+            for inner in s.statements:
+                yield from self.statement(inner)
         elif isinstance(s, ast.If):
             yield from self._if(s)
         elif isinstance(s, ast.Switch):
@@ -234,24 +231,19 @@ class _Walk:
             branch = s.then if outcome else s.otherwise
             yield from self.statement(branch) if branch is not None else ()
             return
-        after, tables = None, []
-        for call in calls(s.condition):
-            if call.kind == "table_apply":
-                after = self._table(call)
-                tables.append(after)
+        tables = self._applied(s.condition)
         yield from tables
+        after = tables[-1] if tables else None
         ways = [list(self.statement(s.then)), list(self.statement(s.otherwise)) if s.otherwise is not None else []]
         follows = _after_hit(s.condition, after.decl) if after else []
         condition = [] if after else self.scope.reads(s.condition)
         yield Branch(s.condition.span, condition, after, ways, list(_compared(s.condition)), follows)
 
     def _switch(self, s: ast.Switch) -> Iterator[Item]:
-        after = None
-        for call in calls(s.subject):
-            if call.kind == "table_apply":
-                after = self._table(call)
-                yield after
-        ways = [list(self.block(case.body)) for case in s.cases if case.body is not None]
+        tables = self._applied(s.subject)
+        yield from tables
+        after = tables[-1] if tables else None
+        ways = [list(self.statement(case.body)) for case in s.cases if case.body is not None]
         follows = _after_actions(s, after.decl) if after else []
         yield Branch(s.subject.span, [] if after else self.scope.reads(s.subject), after, [*ways, []], [], follows)
 
@@ -259,9 +251,12 @@ class _Walk:
         receiver = call.on
         assert isinstance(receiver, ast.Name)
         inner = Scope(self.scope.instance.children[receiver.name])
-        for param, argument in zip(call.decl.params, call.args, strict=True):
-            inner.bind(param, argument, self.scope)
-        yield from _Walk(inner).block(call.decl.body)
+        inner.bind(call.decl.params, call.args, self.scope)
+        yield from _Walk(inner).statement(call.decl.body)
+
+    def _applied(self, e: ast.Expr) -> list[Unit]:
+        """Returns the tables that an expression applies."""
+        return [self._table(call) for call in calls(e) if call.kind == "table_apply"]
 
     def _table(self, call: ast.Call) -> Unit:
         table = call.decl
@@ -269,10 +264,9 @@ class _Walk:
         effects = []
         for reference in table.actions:
             inner = self.scope.inner()
-            for param, argument in zip(reference.decl.params, reference.args or [None] * len(reference.decl.params), strict=True):
-                inner.bind(param, argument, self.scope)
+            inner.bind(reference.decl.params, reference.args or [None] * len(reference.decl.params), self.scope)
             effect = Effect()
-            _Effects(inner, effect).block(reference.decl.body)
+            _Effects(inner, effect).statement(reference.decl.body)
             effects.append(effect)
         owner = self.scope.instance
         runs = set.union(*_runs(table))
@@ -287,13 +281,10 @@ class _Effects:
         self.local: set[str] = set()
         self.costs: dict[str, int] = {}  # by written path, the operations in its value
 
-    def block(self, block: ast.Block) -> None:
-        for statement in block.statements:
-            self.statement(statement)
-
     def statement(self, s: ast.Node) -> None:
         if isinstance(s, ast.Block):
-            self.block(s)
+            for inner in s.statements:
+                self.statement(inner)
         elif isinstance(s, ast.Assign):
             self.value(s.value)
             if s.op != "=":
@@ -318,7 +309,7 @@ class _Effects:
     def value(self, e: ast.Expr) -> None:
         for call in calls(e):
             self.call(call)
-        self._read([r for r in self.scope.reads(e)])
+        self._read(self.scope.reads(e))
 
     def _cost(self, s: ast.Assign) -> None:
         """Counts operations; a compiler substitutes earlier values: `x = ~a; x = x & b` is one expression."""
@@ -340,11 +331,10 @@ class _Effects:
     def call(self, call: ast.Call) -> None:
         if call.kind in ("action", "function"):
             inner = self.scope.inner()
-            for param, argument in zip(call.decl.params, call.args, strict=True):
-                inner.bind(param, argument, self.scope)
+            inner.bind(call.decl.params, call.args, self.scope)
             effects = _Effects(inner, self.effect)
             effects.local = self.local
-            effects.block(call.decl.body)
+            effects.statement(call.decl.body)
         elif call.kind == "header_method" and call.method in ("setValid", "setInvalid"):
             path = self.scope.path(call.on)
             self._write([(f"{path}.{VALID}", 0, 0)] if path else [])
@@ -440,7 +430,7 @@ def register_inputs(action: Instance, scope: Scope) -> list[Ref]:
     body, inner, effect = abstract_method(action, "apply"), scope.inner(), Effect()
     for param in body.params:
         inner.paths[param] = f"{action.name}.{param.name}"
-    _Effects(inner, effect).block(body.body)
+    _Effects(inner, effect).statement(body.body)
     return [r for r in effect.reads if not r[0].startswith(f"{action.name}.")]
 
 
