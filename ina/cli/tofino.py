@@ -88,7 +88,9 @@ def _compile(args: argparse.Namespace) -> int:
     from ina.p4.compiler.front.preprocess import macros
     from ina.p4.tofino import compiler
 
-    status, defines, command = 0, macros(args.define), compiler.find()
+    status = 0
+    defines = macros(args.define)
+    command = compiler.find()
     for program in args.program or sorted((paths.p4_dir() / "tofino").glob("*.p4")):
         result = compiler.compile_with(command, program, args.out / program.stem, defines, args.include)
         print(compiler.report(result), flush=True)

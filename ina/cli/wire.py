@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _line(wire: Layout, name: str, field: Field, start: int) -> str:
+def _line(name: str, field: Field, start: int) -> str:
     width = f"{field.count} x {field.width}" if field.count > 1 else str(field.width)
     byte, bit = divmod(8 * start + field.offset, 8)
     return f"{name:10} {field.name:16} {byte:5} {bit:3} {width:>9}{'  signed' if field.signed else ''}"
@@ -60,5 +60,5 @@ def _line(wire: Layout, name: str, field: Field, start: int) -> str:
 def _table(wire: Layout, names: Iterable[str], frames: Mapping[str, Sequence[str]]) -> list[str]:
     """Returns a line for each field of these headers, with its place in the first frame that has it, and one for each frame."""
     places = {name: wire.offset(name, next(frame for frame in frames.values() if name in frame)) for name in names}
-    lines = [_line(wire, name, field, start) for name, start in places.items() for field in wire[name].fields]
+    lines = [_line(name, field, start) for name, start in places.items() for field in wire[name].fields]
     return lines + [f"{title}: {wire.size(frame)} bytes: {' | '.join(frame)}" for title, frame in frames.items()]

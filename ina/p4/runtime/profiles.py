@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ina.p4.runtime.entities import ProfileGroup, ProfileMember, as_int, as_params, check_existence
 from ina.p4.runtime.entity_error import EntityError
-from ina.p4.runtime.p4info import P4Info, TableInfo
+from ina.p4.runtime.p4info import P4Info, ProfileInfo, TableInfo
 
 # Limits of weights, each unit of which takes a place in the table's image
 MOST_WEIGHT = 65535  # of a group's members together, where its profile says no less
@@ -48,13 +48,13 @@ class Profiles:
         info = self.p4info.profile(entity.profile)
         entity = replace(entity, profile=info.name)
         if isinstance(entity, ProfileGroup):
-            self._apply_group(type_, entity, info.name, in_use)
+            self._apply_group(type_, entity, info, in_use)
         else:
-            self._apply_member(type_, entity, in_use)
+            self._apply_member(type_, entity, info, in_use)
         return info.name
 
-    def _apply_member(self, type_: str, entity: ProfileMember, in_use: Callable[[str, int | None, int | None], bool]) -> None:
-        info = self.p4info.profile(entity.profile)
+    def _apply_member(self, type_: str, entity: ProfileMember, info: ProfileInfo,
+                      in_use: Callable[[str, int | None, int | None], bool]) -> None:
         number = as_int(entity.member_id, 32, f"action profile {info.name}: member number")
         label, members = f"action profile {info.name}: member {number}", self.members[info.name]
         check_existence(type_, number in members, label)
@@ -66,15 +66,16 @@ class Profiles:
             raise EntityError(f"{label}: the profile is full with {info.size} members", "RESOURCE_EXHAUSTED")
         members[number] = self._member(entity, info.tables, label)
 
-    def _apply_group(self, type_: str, entity: ProfileGroup, name: str,
+    def _apply_group(self, type_: str, entity: ProfileGroup, info: ProfileInfo,
                      in_use: Callable[[str, int | None, int | None], bool]) -> None:
+        name = info.name
         number = as_int(entity.group_id, 32, f"action profile {name}: group number")
         label, groups, grouped = f"action profile {name}: group {number}", self.groups[name], self._grouped[name]
         check_existence(type_, number in groups, label)
         if type_ == "DELETE":
             self._check_unused(in_use(name, None, number), label)
         else:
-            self._group(entity, name, label)
+            self._group(entity, info, label)
         if number in groups:
             grouped.subtract({member for member, _ in groups[number].members})
             self._weights[name] -= _weight(groups[number])
@@ -105,18 +106,17 @@ class Profiles:
             raise EntityError(f"{label}: no table uses this action profile")
         return replace(entity, action=action.name, params=as_params(entity.params, action.params, label))
 
-    def _group(self, entity: ProfileGroup, name: str, label: str) -> None:
-        info = self.p4info.profile(name)
+    def _group(self, entity: ProfileGroup, info: ProfileInfo, label: str) -> None:
         if not info.with_selector:
             raise EntityError(f"{label}: only action selectors have groups")
         for member, weight in entity.members:
-            if member not in self.members[name]:
+            if member not in self.members[info.name]:
                 raise EntityError(f"{label}: no member {member}", "NOT_FOUND")
             if weight < 0:
                 raise EntityError(f"{label}: member {member} has weight {weight}: expected at least 1, or 0: not active")
         weight, limit = _weight(entity), min(info.max_group_size or info.size or MOST_WEIGHT, MOST_WEIGHT)
-        before = self.groups[name].get(entity.group_id)
-        total = self._weights[name] + weight - (_weight(before) if before is not None else 0)
+        before = self.groups[info.name].get(entity.group_id)
+        total = self._weights[info.name] + weight - (_weight(before) if before is not None else 0)
         for whose, amount, most in (("its weights", weight, limit), ("weights of all groups", total, MOST_WEIGHTS)):
             if amount > most:
                 raise EntityError(f"{label}: {whose} add up to {amount}, at most {most} are possible", "RESOURCE_EXHAUSTED")

@@ -354,8 +354,7 @@ def group_image(branches: Iterable[tuple[Branch, bool]]) -> list[int]:
     slots: list[tuple[int, MulticastNode]] = []  # offsets of nodes to fill in
     for b, ((choices, xid), by_hash) in enumerate(branch_list):
         words[1 + b] = len(words)
-        words.append((0 if xid is None else xid | _VALID) | (_BY_HASH if by_hash else 0))
-        words.append(len(choices))
+        words += [(0 if xid is None else xid | _VALID) | (_BY_HASH if by_hash else 0), len(choices)]
         for node in choices:
             if node is not None:
                 slots.append((len(words), node))

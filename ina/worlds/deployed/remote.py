@@ -8,9 +8,9 @@ sockets to their hosts' addresses, and name their host (INA_HOST); the job's tok
 from __future__ import annotations
 
 import socket
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -59,17 +59,14 @@ class Connection(SwitchTarget, Protocol):
 C = TypeVar("C", bound=Connection)
 
 
-class Reconnecting(ABC, Generic[C]):
+class Reconnecting(Generic[C]):
     """A switch at ``address``, which answers within ``timeout`` seconds. Connects when it is needed, and again when the
-    connection is lost."""
+    connection is lost. ``connect``: makes a connection."""
 
-    def __init__(self, address: str, timeout: float = CONNECTED):
+    def __init__(self, address: str, connect: Callable[[], C], timeout: float = CONNECTED):
         self.address, self.timeout = address, timeout
+        self._connect = connect
         self._remote: C | None = None
-
-    @abstractmethod
-    def _connect(self) -> C:
-        """A new connection. Raises what connecting raises."""
 
     @property
     def p4info(self) -> P4Info:
@@ -250,18 +247,12 @@ def _counter_cells(target: Reconnecting[Any]) -> dict[str, list[list[int]]]:
             for counter in target.p4info.counters.values() if counter.size}
 
 
-class RemoteTarget(Reconnecting[Connection]):
-    """A switch over P4Runtime."""
+def remote_target(address: str, device_id: int, access: Access | None = None, timeout: float = CONNECTED,
+                  election_id: int = ELECTION_ID) -> Reconnecting[Connection]:
+    """Returns a switch over P4Runtime."""
+    from ina.p4.p4runtime.remote_switch import RemoteSwitch  # an extra's packages
 
-    def __init__(self, address: str, device_id: int, access: Access | None = None, timeout: float = CONNECTED,
-                 election_id: int = ELECTION_ID):
-        super().__init__(address, timeout)
-        self.device_id, self.access, self.election_id = device_id, access, election_id
-
-    def _connect(self) -> Connection:
-        from ina.p4.p4runtime.remote_switch import RemoteSwitch  # an extra's packages
-
-        return RemoteSwitch(self.address, self.device_id, self.election_id, timeout=self.timeout, access=self.access)
+    return Reconnecting(address, partial(RemoteSwitch, address, device_id, election_id, timeout=timeout, access=access), timeout)
 
 
 def over_p4runtime(topology: Topology, addresses: dict[str, str], access: Access | None = None,
@@ -269,6 +260,6 @@ def over_p4runtime(topology: Topology, addresses: dict[str, str], access: Access
                    election_id: int = ELECTION_ID) -> SwitchesElsewhere:
     """Returns the switches at ``addresses``, by name. Device ids are the switches' numbers, or 1 if there is one switch only."""
     numbers = {switch.name: switch.number for switch in topology.switches}
-    targets = {name: RemoteTarget(address, numbers.get(name, 1) if len(addresses) > 1 else 1, access, timeout, election_id)
+    targets = {name: remote_target(address, numbers.get(name, 1) if len(addresses) > 1 else 1, access, timeout, election_id)
                for name, address in addresses.items()}
     return SwitchesElsewhere(topology, targets, "P4Runtime", packet_lifetime=packet_lifetime)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
@@ -23,29 +24,16 @@ WAYS = {"received": ("$FramesReceivedOK", "$OctetsReceived"), "sent": ("$FramesT
 ERRORS = "$FrameswithanyError", "$FramesTransmittedwithError"
 
 
-class BfrtSwitch(Reconnecting[BfRuntimeTarget]):
-    """A switch over BFRuntime."""
-
-    def __init__(self, address: str, device_id: int, program: str, access: Access | None = None, timeout: float = CONNECTED):
-        super().__init__(address, timeout)
-        self.device_id, self.program, self.access = device_id, program, access
-
-    def _connect(self) -> BfRuntimeTarget:
-        return BfRuntimeTarget(self.address, self.device_id, self.program, timeout=self.timeout, access=self.access)
-
-    def statistics(self) -> dict[int, dict[str, int]]:
-        with self.connected() as target:
-            return target.statistics()
-
-
 class DeployedHost(SwitchesElsewhere):
     """The switches of `d`, at `addresses` by name. Raises NoAnswer; ValueError: a program that no controller knows; and
     what connecting raises."""
 
     def __init__(self, d: Deployment, addresses: Mapping[str, str], device_id: int = 0, access: Access | None = None,
                  packet_lifetime: float = PACKET_LIFETIME, timeout: float = CONNECTED):
-        self.drivers = switches = {s.name: BfrtSwitch(addresses[s.name], device_id, s.p4_name, access, timeout)
-                                   for s in d.switches}
+        connections = {s.name: partial(BfRuntimeTarget, addresses[s.name], device_id, s.p4_name, timeout=timeout, access=access)
+                       for s in d.switches}
+        self.drivers = switches = {name: Reconnecting(addresses[name], connect, timeout)
+                                   for name, connect in connections.items()}
 
         def dev_port(switch: str, port: str) -> int:
             try:
@@ -66,8 +54,8 @@ class DeployedHost(SwitchesElsewhere):
         from the host or the first switch); without those of switches that do not answer."""
         statistics: dict[str, dict[int, dict[str, int]]] = {}
         for name, switch in self.drivers.items():
-            with suppress(EntityError, TimeoutError):
-                statistics[name] = switch.statistics()
+            with suppress(EntityError, TimeoutError), switch.connected() as target:
+                statistics[name] = target.statistics()
         links = {}
         for link, name, ends in zip(self.topology.links, self.topology.link_names(), self.topology.ends, strict=True):
             first, second = (statistics.get(end.node, {}).get(end.port) for end in ends)  # hosts have none

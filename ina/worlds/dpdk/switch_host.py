@@ -30,7 +30,8 @@ class DpdkSwitch(EmbeddedSwitch):
         if (longest := opened.pool.max_frame) < needed:
             raise ValueError(f"--max-frame: devices take frames of {longest} bytes; packets of {self.protocol} with "
                              f"{self.values} values have {needed}")
-        self._opened, self._devices, self._shards = opened, opened.ports, shards
+        self._opened = opened
+        self._devices, self._shards = opened.ports, shards
         self._ports.update(opened.ports)
         self._owners: dict[tuple[int, int], int] = {}  # (job, port) -> worker
 

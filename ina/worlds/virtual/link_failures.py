@@ -102,9 +102,8 @@ class LinkFailures:
 
     def _note(self, link: int, directions: tuple[int, ...], rate: float | None) -> None:
         """Begins another incident, or with ``rate`` None none; the last one of this link is over."""
-        if event := self._open.get((link, directions)):
-            if event[0].rate == rate:
-                return
+        if (event := self._open.get((link, directions))) and event[0].rate == rate:
+            return
         for key in [key for key in self._open if key[0] == link and set(key[1]) & set(directions)]:
             incident, before = self._open.pop(key)
             incident.ended, incident.lost = self._now, self._lost(*key) - before

@@ -150,11 +150,8 @@ class Near(Reconnecting):
     """A switch of this process in place of a remote one."""
 
     def __init__(self, switch: Switch):
-        super().__init__("here")
+        super().__init__("here", lambda: self.switch)
         self.switch = switch
-
-    def _connect(self) -> Switch:
-        return self.switch
 
     @contextmanager
     def connected(self):

@@ -46,7 +46,7 @@ from ina.p4.runtime import (  # noqa: E402
     insert,
     modify,
 )
-from ina.worlds.deployed.remote import RemoteTarget  # noqa: E402
+from ina.worlds.deployed.remote import remote_target  # noqa: E402
 
 P4 = Path(__file__).parent.parent.parent / "programs/served"
 
@@ -272,7 +272,7 @@ def test_a_shell_that_looks_takes_no_switch_away(served):
 @pytest.mark.build
 def test_a_controller_has_the_election_id_that_it_is_given(served):
     address, client = served
-    with RemoteTarget(address, 1, election_id=77).connected() as switch:
+    with remote_target(address, 1, election_id=77).connected() as switch:
         highest = client.stream().arbitrate(None).election_id
         assert (highest.high, highest.low) == (0, 77)
         switch.close()

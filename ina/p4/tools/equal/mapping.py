@@ -73,7 +73,8 @@ class Mapping:
 
     def entries(self, scope: str) -> Path | None:
         """Returns the path of an STF file; `scope`: both, a or b."""
-        name, path = self.get("entries").get(scope), self.document.path
+        name = self.get("entries").get(scope)
+        path = self.document.path
         return None if name is None or path is None else path.parent / name
 
     def ports(self) -> dict[int, int]:
