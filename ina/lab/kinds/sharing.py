@@ -210,7 +210,7 @@ def share(config: Sharing, timeline: Timeline | None = None) -> list[Shares]:
                 slow=slow, payload=config.payload) as network:
         jobs = [_admit(network, config, number) for number in range(config.jobs)]
         rng = np.random.default_rng(config.seed)
-        arrays = [[_tensor(rng, config) for _ in range(config.workers)] for _ in jobs]
+        arrays = [[rng.integers(-(2**31), 2**31, config.elements, np.int32) for _ in range(config.workers)] for _ in jobs]
         reduction = config.reduction
         rights = [expected(each, config.workers, config.protocol, reduction)[0] if config.payload else None for each in arrays]
         started: dict[int, tuple[int, int, int]] = {}  # by ticket: job, tensor, time
@@ -228,7 +228,7 @@ def share(config: Sharing, timeline: Timeline | None = None) -> list[Shares]:
         for completion in done:
             _check(completion, results.pop(completion.ticket), rights[started[completion.ticket][0]], started)
         network.check()
-        timeline.jobs += _spans(config, jobs, done, started)
+        timeline.jobs += _spans(jobs, done, started)
         figures = virtual_network.link_figures(network, max(completion.time for completion in done) / PS)
         return [_shares(network, config, jobs, _seconds(config, done, started), figures)]
 
@@ -248,10 +248,6 @@ def _admit(network: Shared, config: Sharing, number: int) -> SharedJob:
     )
 
 
-def _tensor(rng: np.random.Generator, config: Sharing) -> np.ndarray:
-    return rng.integers(-(2**31), 2**31, config.elements, np.int32)
-
-
 def _check(completion: Completion, result: np.ndarray, right: np.ndarray | None, started: dict) -> None:
     completion.raise_failed()
     if right is not None and not np.array_equal(result, right):
@@ -259,7 +255,7 @@ def _check(completion: Completion, result: np.ndarray, right: np.ndarray | None,
         raise WrongSum(f"job {number}, tensor {turn}: machine {completion.machine} has a wrong sum")
 
 
-def _spans(config: Sharing, jobs: Sequence[SharedJob], done: Sequence[Completion], started: dict) -> list[tuple[str, list]]:
+def _spans(jobs: Sequence[SharedJob], done: Sequence[Completion], started: dict) -> list[tuple[str, list]]:
     spans: list[tuple[str, list]] = [(job.job.name, [[] for _ in job.machines]) for job in jobs]
     for completion in done:
         number, turn, at = started[completion.ticket]

@@ -65,7 +65,8 @@ MODELS: dict[str, Callable[[], nn.Sequential]] = {  # kinds/training.py has thei
 @torch.no_grad()
 def right_answers(model: nn.Module, dataset: data.Dataset, tried: slice) -> int:
     """Returns the number of right answers to these test images."""
-    images, labels, right = dataset.test_images[tried], torch.from_numpy(dataset.test_labels[tried]), 0
+    images, labels = dataset.test_images[tried], torch.from_numpy(dataset.test_labels[tried])
+    right = 0
     model.eval()
     for start in range(0, len(labels), AT_ONCE):
         here = slice(start, start + AT_ONCE)

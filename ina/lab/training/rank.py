@@ -149,20 +149,11 @@ def train(config: Training, backend: str, folder: Path) -> None:
     seconds = time.perf_counter() - began - trials
     if recorder is not None:
         recorder.write(Path(config.record))
-    stats = backend_stats(backend)
+    stats = {} if backend == "gloo" else ina.backend.stats()  # operations by path, and the worker's counters
     found = accuracy(model.module, dataset)
     if rank == 0:
         say("end", accuracy=found, seconds=seconds, stats=stats)
     dist.barrier()
-
-
-def backend_stats(backend: str) -> dict[str, object]:
-    """Returns this rank's operations by path, and its worker's counters; empty for a back end without counters."""
-    if backend == "gloo":
-        return {}
-    import ina.backend
-
-    return ina.backend.stats()
 
 
 def main() -> None:

@@ -54,8 +54,8 @@ class Recorder:
     def __enter__(self) -> Recorder:
         hooks = [self._model.register_forward_pre_hook(self._begin), self._model.register_forward_hook(self._end_forward)]
         for name, module in self._leaves.items():
-            hooks.append(module.register_forward_pre_hook(lambda *_, n=name: self._began.__setitem__(n, time.perf_counter())))
-            hooks.append(module.register_forward_hook(lambda *_, n=name: self._add_forward(n)))
+            hooks += [module.register_forward_pre_hook(lambda *_, n=name: self._began.__setitem__(n, time.perf_counter())),
+                      module.register_forward_hook(lambda *_, n=name: self._add_forward(n))]
         hooks += [p.register_post_accumulate_grad_hook(self._gradient) for p in self._names]
         self._hooks = hooks
         return self

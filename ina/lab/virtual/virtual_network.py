@@ -80,8 +80,7 @@ def place(config: Virtual) -> Place:
         topology = with_buffer(topologies.load(name, **values), config.buffer)
         if name != "topoopt":
             return Place(topology)
-        connected = topologies.module("topoopt").fabric  # with parameters that `parameters` has checked
-        fabric = connected(**values)
+        fabric = topologies.module("topoopt").fabric(**values)  # with parameters that `parameters` has checked
         everyone = next((group for group in fabric.groups if len(group.members) == fabric.servers), None)
         return Place(topology, fabric.tables(topology), tuple(map(tuple, everyone.cycles)) if everyone else ())
     except TopologyError as error:
