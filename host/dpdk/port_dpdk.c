@@ -211,12 +211,6 @@ static void dpdk_rx_done(struct ina_port *port, int n)
         p->lent_begin = p->lent_end = p->odd = 0;
 }
 
-static int dpdk_arm(struct ina_port *port)
-{
-    (void)port;
-    return 0; /* nothing rings: a sleeper polls again */
-}
-
 /* ---- send --------------------------------------------------------------------------------------------------------- */
 
 static int dpdk_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
@@ -302,12 +296,6 @@ static int dpdk_take(struct ina_port *port, uint32_t k, struct ina_port *from, u
     return 1;
 }
 
-static uint64_t dpdk_next_due(const struct ina_port *port)
-{
-    (void)port;
-    return UINT64_MAX; /* nothing is ever delayed */
-}
-
 /* ---- open and close ------------------------------------------------------------------------------------------------ */
 
 uint32_t ina_dpdk_port_held(const struct ina_port *port)
@@ -328,13 +316,11 @@ static void dpdk_close(struct ina_port *port)
     free(p);
 }
 
-static const struct ina_port_ops DPDK_OPS = {
+static const struct ina_port_ops DPDK_OPS = { /* nothing rings, and so nothing is armed: a sleeper polls again */
     .rx = dpdk_rx,
     .rx_done = dpdk_rx_done,
     .tx_get = dpdk_tx_get,
     .tx_put = dpdk_tx_put,
-    .arm = dpdk_arm,
-    .next_due = dpdk_next_due,
     .take = dpdk_take,
     .close = dpdk_close,
 };

@@ -37,12 +37,12 @@ void ina_port_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, uint
 
 int ina_port_arm(struct ina_port *port)
 {
-    return port->ops->arm(port);
+    return port->ops->arm ? port->ops->arm(port) : 0;
 }
 
 uint64_t ina_port_next_due(const struct ina_port *port)
 {
-    return port->ops->next_due(port);
+    return port->ops->next_due ? port->ops->next_due(port) : UINT64_MAX;
 }
 
 void ina_port_close(struct ina_port *port)
@@ -59,10 +59,10 @@ void ina_port_drain(struct ina_port *port)
 
 int ina_port_wait(struct ina_port *port, uint64_t timeout_ps)
 {
-    uint64_t now = ina_now(), due = port->ops->next_due(port);
+    uint64_t now = ina_now(), due = ina_port_next_due(port);
     uint64_t until = timeout_ps < UINT64_MAX - now ? now + timeout_ps : UINT64_MAX;
 
-    if (due <= now || port->ops->arm(port))
+    if (due <= now || ina_port_arm(port))
         return 1;
     uint64_t ns = ((due < until ? due : until) - now + 999) / 1000; /* not a moment before it is due */
     struct timespec left = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};

@@ -41,8 +41,8 @@ struct ina_port_ops {
     void (*rx_done)(struct ina_port *port, int n);
     int (*tx_get)(struct ina_port *port, struct ina_packet *pkts, int want);
     void (*tx_put)(struct ina_port *port, struct ina_packet *pkts, int n, uint64_t now);
-    int (*arm)(struct ina_port *port);               /* 1: frames are waiting, do not sleep */
-    uint64_t (*next_due)(const struct ina_port *port); /* delayed frames (wrappers); UINT64_MAX: none */
+    int (*arm)(struct ina_port *port);               /* 1: frames are waiting, do not sleep. NULL: nothing is to be armed */
+    uint64_t (*next_due)(const struct ina_port *port); /* delayed frames (wrappers); UINT64_MAX: none. NULL: it delays none */
     /* Between tx_get and tx_put: the kth lent frame becomes the ith of those that `from`, a port with the same ops, has lent by
      * rx, and `from` gets the other for it: 1. `data` lies in that frame; 0: it does not, or the frame cannot be had; nothing
      * was done. NULL: such ports only copy. */

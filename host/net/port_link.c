@@ -147,13 +147,13 @@ static void link_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, u
 static int link_arm(struct ina_port *port)
 {
     struct ina_port *inner = ((struct link_port *)port)->inner;
-    return inner->ops->arm(inner);
+    return ina_port_arm(inner);
 }
 
 static uint64_t link_next_due(const struct ina_port *port)
 {
     const struct link_port *p = (const struct link_port *)port;
-    uint64_t inner = p->inner->ops->next_due(p->inner), due = ina_link_next_due(p->link);
+    uint64_t inner = ina_port_next_due(p->inner), due = ina_link_next_due(p->link);
     return inner < due ? inner : due;
 }
 

@@ -108,8 +108,6 @@ static const struct ina_port_ops PACKET_OPS = {
     .rx_done = ina_socket_rx_done,
     .tx_get = ina_socket_tx_get,
     .tx_put = packet_tx_put,
-    .arm = ina_socket_arm,
-    .next_due = ina_socket_next_due,
     .close = packet_close,
 };
 

@@ -53,12 +53,6 @@ void ina_socket_rx_done(struct ina_port *port, int n)
         ina_lend_return(&((struct ina_socket_port *)port)->lend, (uint32_t)n);
 }
 
-int ina_socket_arm(struct ina_port *port)
-{
-    (void)port;
-    return 0; /* a socket with messages is readable: poll returns at once */
-}
-
 /* ---- send ------------------------------------------------------------------------------------------------------ */
 
 int ina_socket_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
@@ -115,12 +109,6 @@ uint32_t ina_socket_send(struct ina_socket_port *p, uint32_t n)
         }
     }
     return n;
-}
-
-uint64_t ina_socket_next_due(const struct ina_port *port)
-{
-    (void)port;
-    return UINT64_MAX;
 }
 
 /* ---- open and close -------------------------------------------------------------------------------------------- */

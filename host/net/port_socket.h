@@ -42,11 +42,9 @@ int ina_socket_fits(const struct ina_socket_port *p, uint32_t i, const struct in
  * how many it is done with: fewer than n, if the kernel does not take messages of several frames. */
 uint32_t ina_socket_send(struct ina_socket_port *p, uint32_t n);
 
-/* Operations that need nothing more. */
+/* Operations that need nothing more. There is nothing to arm: a socket with messages is readable, so poll returns at once. */
 void ina_socket_rx_done(struct ina_port *port, int n);
 int ina_socket_tx_get(struct ina_port *port, struct ina_packet *pkts, int want);
-int ina_socket_arm(struct ina_port *port);
-uint64_t ina_socket_next_due(const struct ina_port *port);
 void ina_socket_close(struct ina_port *port);
 
 #endif

@@ -294,12 +294,6 @@ static void segment_tx_put(struct ina_port *port, struct ina_packet *pkts, int n
     wake_peer(p);
 }
 
-static uint64_t segment_next_due(const struct ina_port *port)
-{
-    (void)port;
-    return UINT64_MAX; /* nothing is ever delayed */
-}
-
 /* ---- open and close -------------------------------------------------------------------------------------------- */
 
 static void segment_close(struct ina_port *port)
@@ -330,7 +324,6 @@ static const struct ina_port_ops SEGMENT_OPS = {
     .tx_get = segment_tx_get,
     .tx_put = segment_tx_put,
     .arm = segment_arm,
-    .next_due = segment_next_due,
     .close = segment_close,
 };
 

@@ -67,18 +67,7 @@ static void tx_put(struct ina_port *port, struct ina_packet *pkts, int n, uint64
     give_back(p);
 }
 
-static int no_arm(struct ina_port *port)
-{
-    return 0;
-}
-
-static uint64_t never(const struct ina_port *port)
-{
-    return UINT64_MAX;
-}
-
-static const struct ina_port_ops EXACT = {
-    .rx = no_rx, .rx_done = no_rx_done, .tx_get = tx_get, .tx_put = tx_put, .arm = no_arm, .next_due = never};
+static const struct ina_port_ops EXACT = {.rx = no_rx, .rx_done = no_rx_done, .tx_get = tx_get, .tx_put = tx_put};
 
 static void output(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now)
 {

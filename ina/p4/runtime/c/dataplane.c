@@ -109,7 +109,7 @@ static uint64_t next_due(const struct ina_dataplane *dp, const uint16_t *numbers
     uint64_t due = ina_switch_next_due(dp->sw);
     for (unsigned i = 0; i < count; i++) {
         const struct ina_port *port = dp->sw->ports[numbers[i]].port;
-        uint64_t next = port->ops->next_due ? port->ops->next_due(port) : UINT64_MAX;
+        uint64_t next = ina_port_next_due(port);
         due = next < due ? next : due;
     }
     return due;
@@ -125,7 +125,7 @@ static void rest(struct ina_dataplane *dp, const uint16_t *numbers, unsigned cou
     uint64_t longest = 1000000000000u; /* 1 s: a bound, not a need */
     for (unsigned i = 0; i < count; i++) {
         struct ina_port *port = dp->sw->ports[numbers[i]].port;
-        if (port->ops->arm(port))
+        if (ina_port_arm(port))
             return;
         if (port->fd >= 0) {
             waiting[n] = port;

@@ -377,7 +377,7 @@ static int shared_arm(struct ina_port *port)
 {
     struct shared_port *p = (struct shared_port *)port;
     run(p);
-    const int waiting = p->own->ops->arm(p->own);
+    const int waiting = ina_port_arm(p->own);
     if (!waiting)
         report(p);
     return waiting;
@@ -385,8 +385,7 @@ static int shared_arm(struct ina_port *port)
 
 static uint64_t shared_next_due(const struct ina_port *port)
 {
-    const struct ina_port *own = ((const struct shared_port *)port)->own;
-    return own->ops->next_due(own);
+    return ina_port_next_due(((const struct shared_port *)port)->own);
 }
 
 static void shared_close(struct ina_port *port)
