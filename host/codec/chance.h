@@ -4,15 +4,12 @@
 
 #include <stdint.h>
 
-#include "kernel.h"
+#include "mix.h"
 
-/* SplitMix64 (Steele, Lea and Flood, OOPSLA'14). */
+/* SplitMix64. */
 INA_KERNEL_PART uint64_t mixed(uint64_t x)
 {
-    x += 0x9e3779b97f4a7c15;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-    x = (x ^ x >> 27) * 0x94d049bb133111eb;
-    return x ^ x >> 31;
+    return ina_mix(x + 0x9e3779b97f4a7c15);
 }
 
 /* In [0, 1), of 24 bits: the last step of MurmurHash3. */

@@ -3,9 +3,11 @@
 
 #include <string.h>
 
+#include "mix.h"
+
 __extension__ typedef unsigned __int128 u128;
 
-/* xoshiro256** 1.0 and splitmix64 (Blackman, Vigna: Scrambled linear pseudorandom number generators, 2018). */
+/* xoshiro256** 1.0 (Blackman, Vigna: Scrambled linear pseudorandom number generators, 2018). */
 static uint64_t rotl(uint64_t x, int k)
 {
     return (x << k) | (x >> (64 - k));
@@ -21,14 +23,6 @@ static uint64_t draw(uint64_t s[4])
     s[2] ^= t;
     s[3] = rotl(s[3], 45);
     return result;
-}
-
-static uint64_t splitmix(uint64_t *x)
-{
-    uint64_t z = *x += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
 }
 
 /* True with probability p: 53 bits make a uniform number in [0, 1). */
@@ -51,7 +45,7 @@ void ina_fault_init(struct ina_fault *fault, const struct ina_fault_config *conf
     fault->config = *config;
     uint64_t x = config->seed;
     for (int i = 0; i < 4; i++)
-        fault->rng[i] = splitmix(&x);
+        fault->rng[i] = ina_mix(x += 0x9e3779b97f4a7c15);
 }
 
 int ina_fault_decide(struct ina_fault *fault, uint64_t delay_ps[2])

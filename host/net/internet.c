@@ -1,17 +1,5 @@
 #include "internet.h"
 
-#include <string.h>
-
-static uint16_t ip_checksum(const uint8_t *header)
-{
-    uint32_t sum = 0;
-    for (int i = 0; i < INA_INTERNET_UDP - INA_INTERNET_IP; i += 2)
-        sum += (uint32_t)header[i] << 8 | header[i + 1];
-    while (sum >> 16)
-        sum = (sum & 0xffff) + (sum >> 16);
-    return (uint16_t)~sum;
-}
-
 void ina_internet_write(struct ina_internet *h, const struct ina_address *from, const struct ina_address *to, uint32_t payload)
 {
     *h = (struct ina_internet){
@@ -29,14 +17,13 @@ void ina_internet_write(struct ina_internet *h, const struct ina_address *from, 
     };
     memcpy(h->dst_mac, to->mac, 6);
     memcpy(h->src_mac, from->mac, 6);
-    h->ip_checksum = htons(ip_checksum((const uint8_t *)h + INA_INTERNET_IP));
+    ina_internet_sum_up(h);
 }
 
 void ina_internet_set_ecn(struct ina_internet *h, uint32_t codepoint)
 {
     h->tos = (uint8_t)((h->tos & ~(uint32_t)INA_INTERNET_ECN) | codepoint);
-    h->ip_checksum = 0;
-    h->ip_checksum = htons(ip_checksum((const uint8_t *)h + INA_INTERNET_IP));
+    ina_internet_sum_up(h);
 }
 
 int ina_internet_payload(const struct ina_internet *h, uint32_t len)

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "address.h"
 #include "packet.h"
@@ -33,6 +34,34 @@ enum {
 static_assert(offsetof(struct ina_internet, version_ihl) == INA_INTERNET_IP, "Ethernet is 14 bytes");
 static_assert(offsetof(struct ina_internet, src_port) == INA_INTERNET_UDP, "IPv4 is 20 bytes");
 static_assert(sizeof(struct ina_internet) == INA_INTERNET_SIZE, "UDP is 8 bytes");
+
+/* Internet checksum (RFC 1071) over `bytes` (even) bytes, as it is stored in a field among them that is 0; with the field: 0 if it fits. */
+static inline uint16_t ina_internet_checksum(const void *from, size_t bytes)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i + 4 <= bytes; i += 4) {
+        uint32_t word;
+        memcpy(&word, (const uint8_t *)from + i, 4);
+        sum += word;
+    }
+    if (bytes & 2) {
+        uint16_t word;
+        memcpy(&word, (const uint8_t *)from + bytes - 2, 2);
+        sum += word;
+    }
+    sum = (sum & 0xffffffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)~sum;
+}
+
+/* Sets the checksum of the IPv4 header. */
+static inline void ina_internet_sum_up(struct ina_internet *h)
+{
+    h->ip_checksum = 0;
+    h->ip_checksum = ina_internet_checksum((const uint8_t *)h + INA_INTERNET_IP, INA_INTERNET_UDP - INA_INTERNET_IP);
+}
 
 /* Headers of a frame from one address to another with `payload` bytes behind UDP; IPv4 checksum included, UDP's is 0. */
 void ina_internet_write(struct ina_internet *h, const struct ina_address *from, const struct ina_address *to, uint32_t payload);

@@ -29,7 +29,6 @@ struct udp_port {
     struct ina_socket_port socket;
     struct sockaddr_in peer;
     struct ina_internet headers; /* of received frames; lengths and IPv4 checksum are filled in for each */
-    uint32_t header_sum;         /* of the IPv4 words that do not change */
     uint32_t job_at;             /* byte of a payload, which is added to the source port; 0: none */
     uint32_t segments;           /* frames in one message at most */
     union segment *controls;     /* one for each message */
@@ -48,25 +47,16 @@ static void make_headers(struct udp_port *p, const struct ina_udp_config *config
     memcpy(from.mac, config->src_mac, sizeof from.mac);
     memcpy(to.mac, config->dst_mac, sizeof to.mac);
     ina_internet_write(&p->headers, &from, &to, 0);
-    p->headers.total_len = p->headers.udp_len = p->headers.ip_checksum = 0;
     p->headers.flags_fragment = 0; /* the kernel does not tell */
-    uint16_t words[(INA_INTERNET_UDP - INA_INTERNET_IP) / 2];
-    memcpy(words, (const uint8_t *)&p->headers + INA_INTERNET_IP, sizeof words);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        p->header_sum += ntohs(words[i]);
 }
 
 static void write_headers(const struct udp_port *p, uint8_t *frame, uint32_t payload)
 {
     struct ina_internet *h = (struct ina_internet *)frame;
-    const uint32_t total = INA_INTERNET_SIZE - INA_INTERNET_IP + payload;
-    uint32_t sum = p->header_sum + total; /* RFC 1071: ones' complement of the sum */
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
     *h = p->headers;
-    h->total_len = htons((uint16_t)total);
-    h->ip_checksum = htons((uint16_t)~sum);
+    h->total_len = htons((uint16_t)(INA_INTERNET_SIZE - INA_INTERNET_IP + payload));
     h->udp_len = htons((uint16_t)(UDP + payload));
+    ina_internet_sum_up(h);
     if (p->job_at && p->job_at < payload)
         h->src_port = htons((uint16_t)(ntohs(p->headers.src_port) + frame[INA_INTERNET_SIZE + p->job_at]));
 }

@@ -109,7 +109,7 @@ static int start(void *state, const struct ina_worker_config *config, const stru
     st->window = window * ONE;
     st->threshold = (uint64_t)config->slots * ONE;
     /* All workers of the job hash alike and jobs spread over the pool; side by side, a job's slots do not meet each other. */
-    const uint64_t hash = ina_tensors_mix(ina_atp_identity(config->life, config->job, 0) + 0x9e3779b97f4a7c15ull) >> 48;
+    const uint64_t hash = ina_mix(ina_atp_identity(config->life, config->job, 0) + 0x9e3779b97f4a7c15ull) >> 48;
     for (uint32_t i = 0; i < config->slots; i++)
         slots_of(st)[i].index = (uint16_t)(hash + i);
     publish(st);
@@ -447,7 +447,7 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
         grow(st);
     if (view.flags & INA_ATP_COLLISION) { /* every worker gets this result once, so all move to the same aggregator */
         stats->collided++;
-        slot->index = (uint16_t)(ina_tensors_mix((uint64_t)slot->index << 48 ^ slot->base.seq) >> 48);
+        slot->index = (uint16_t)(ina_mix((uint64_t)slot->index << 48 ^ slot->base.seq) >> 48);
     }
     slot->resend = slot->base.asked = 0;
     slot->base.missing = slot->base.spoilt = 0;

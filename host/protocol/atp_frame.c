@@ -11,7 +11,7 @@ enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_p
     memcpy(&h, pkt->data, INA_ATP_PAYLOAD);
     const int payload = ina_internet_payload(&h.net, pkt->len) - (INA_ATP_PAYLOAD - INA_INTERNET_SIZE);
     const uint32_t type = h.type_flags >> INA_ATP_TYPE_SHIFT;
-    if (ina_check_headers(&h.type_flags, INA_ATP_PAYLOAD - INA_INTERNET_SIZE))
+    if (ina_internet_checksum(&h.type_flags, INA_ATP_PAYLOAD - INA_INTERNET_SIZE))
         return INA_ATP_CORRUPT;
     if (type != INA_ATP_REFUSED && h.check.version != INA_WIRE_VERSION)
         return INA_ATP_VERSION;

@@ -58,7 +58,7 @@ static inline void ina_atp_complete(struct ina_packet *pkt, int exponent, uint32
 {
     struct ina_atp_wire *h = (struct ina_atp_wire *)pkt->data;
     h->exponent = (int8_t)exponent;
-    ina_check_seal(&h->check, mode, check, &h->type_flags);
+    ina_check_seal(&h->check, mode, check, &h->type_flags, 0);
 }
 
 #endif

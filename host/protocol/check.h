@@ -11,13 +11,9 @@
 #ifndef INA_CHECK_H
 #define INA_CHECK_H
 
-#include <arpa/inet.h>
-#include <assert.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
+#include "internet.h"
 #include "lane.h"
+#include "mix.h"
 #include "protocol.h"
 
 struct ina_check_header {
@@ -40,19 +36,11 @@ void ina_check_add(uint32_t lane, struct ina_check *check, const uint8_t *wire, 
 void ina_check_encode(uint32_t lane, struct ina_check *check, uint8_t *wire, const float *x, size_t count, int exponent, int shift);
 void ina_check_decode(uint32_t lane, struct ina_check *check, float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
 
-/* splitmix64's finaliser: every bit of the input changes half of the output. */
-static inline uint64_t ina_check_mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    return x ^ x >> 31;
-}
-
 /* Nonces of one worker's packet. `identity`: of the packet's number, its job and life. */
 static inline struct ina_check ina_check_nonce(uint64_t identity, uint32_t kind, int exponent)
 {
-    const uint64_t first = ina_check_mix(identity + (kind + 1) * 0x9e3779b97f4a7c15ull);
-    const uint64_t second = ina_check_mix(first + (uint8_t)exponent + 1);
+    const uint64_t first = ina_mix(identity + (kind + 1) * 0x9e3779b97f4a7c15ull);
+    const uint64_t second = ina_mix(first + (uint8_t)exponent + 1);
     return (struct ina_check){{(uint32_t)(first >> 32), (uint32_t)(second >> 32)}};
 }
 
@@ -70,39 +58,13 @@ static inline int ina_check_fits(uint32_t lane, struct ina_check check, uint32_t
     return !(((check.word[0] ^ word0) | (check.word[1] ^ word1)) & known);
 }
 
-/* Checksum over `bytes` (even) bytes, as it is stored in a field; over a frame's with the field: 0 if it fits. */
-static inline uint16_t ina_check_headers(const void *from, size_t bytes)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i + 4 <= bytes; i += 4) {
-        uint32_t word;
-        memcpy(&word, (const uint8_t *)from + i, 4);
-        sum += word;
-    }
-    if (bytes & 2) {
-        uint16_t word;
-        memcpy(&word, (const uint8_t *)from + bytes - 2, 2);
-        sum += word;
-    }
-    sum = (sum & 0xffffffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    return (uint16_t)~sum;
-}
-
 /* Completes a frame's check header, which ends the checked bytes, but for `more` behind it. The values are written. */
-static inline void ina_check_seal_with(struct ina_check_header *header, uint32_t flags, struct ina_check check, const void *from,
-                                       size_t more)
+static inline void ina_check_seal(struct ina_check_header *header, uint32_t flags, struct ina_check check, const void *from,
+                                  size_t more)
 {
     *header = (struct ina_check_header){.version = INA_WIRE_VERSION, .flags = (uint8_t)flags,
                                         .check0 = htonl(check.word[0]), .check1 = htonl(check.word[1])};
-    header->headers = ina_check_headers(from, (size_t)((const uint8_t *)(header + 1) - (const uint8_t *)from) + more);
-}
-
-static inline void ina_check_seal(struct ina_check_header *header, uint32_t flags, struct ina_check check, const void *from)
-{
-    ina_check_seal_with(header, flags, check, from, 0);
+    header->headers = ina_internet_checksum(from, (size_t)((const uint8_t *)(header + 1) - (const uint8_t *)from) + more);
 }
 
 #endif

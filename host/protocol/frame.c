@@ -92,7 +92,7 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
         return INA_FRAME_VERSION;
     const uint32_t type = h->type_overflow_size >> INA_WIRE_TYPE_SHIFT, size = h->type_overflow_size & INA_WIRE_SIZE;
     const struct ina_kind *kind = &ina_kinds[type];
-    if (ina_check_headers(&h->type_overflow_size, INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + kind->extra))
+    if (ina_internet_checksum(&h->type_overflow_size, INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + kind->extra))
         return INA_FRAME_CORRUPT;
     const uint32_t payload = kind->payload + (size == INA_WIRE_SIZE_NONE ? 0 : ina_frame_values(frame, kind));
     const uint32_t set_slot = ntohs(h->set_slot);

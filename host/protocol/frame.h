@@ -102,7 +102,7 @@ static inline int ina_frame_is_result(struct ina_frame_view *view, const struct 
     }
     words[INA_FRAME_CHECKED] &= ~0xffffull; /* UDP's checksum */
     const uint32_t set_slot = ntohs((uint16_t)INA_FRAME_FIELD(words, set_slot));
-    if (differs || ina_check_headers(&words[INA_FRAME_CHECKED], 8 * (INA_FRAME_WORDS - INA_FRAME_CHECKED)) || (frame->shard_mask && ((ntohs((uint16_t)INA_FRAME_FIELD(words, net.src_port)) ^ set_slot) & frame->shard_mask)))
+    if (differs || ina_internet_checksum(&words[INA_FRAME_CHECKED], 8 * (INA_FRAME_WORDS - INA_FRAME_CHECKED)) || (frame->shard_mask && ((ntohs((uint16_t)INA_FRAME_FIELD(words, net.src_port)) ^ set_slot) & frame->shard_mask)))
         return 0;
     *view = (struct ina_frame_view){
         .kind = INA_WIRE_DATA,

@@ -36,10 +36,10 @@ int ina_route_valid(const struct ina_tensor *t, uint32_t workers)
 
 uint64_t ina_route_hash(const struct ina_tensor *t)
 {
-    uint64_t h = ina_tensors_mix(t->pieces_count + 1);
+    uint64_t h = ina_mix(t->pieces_count + 1);
     for (uint64_t i = 0; i < t->pieces_count; i++) {
-        h = ina_tensors_mix(h ^ t->pieces[i].count);
-        h = ina_tensors_mix(h ^ ((uint64_t)t->pieces[i].sources << 32 | t->pieces[i].receivers));
+        h = ina_mix(h ^ t->pieces[i].count);
+        h = ina_mix(h ^ ((uint64_t)t->pieces[i].sources << 32 | t->pieces[i].receivers));
     }
     return h;
 }

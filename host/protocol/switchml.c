@@ -307,7 +307,7 @@ static inline __attribute__((always_inline)) int write_packet(struct state *st, 
     slot->exponent = frame->e0;
     if (ahead)
         frame->e0 = (int8_t)ina_ahead_e0((uint32_t)((ahead->after - seq) / ts->window));
-    ina_check_seal_with(&frame->check, st->frame.check, check, &frame->type_overflow_size, row->extra);
+    ina_check_seal(&frame->check, st->frame.check, check, &frame->type_overflow_size, row->extra);
     return 0;
 }
 

@@ -59,12 +59,12 @@ static void fingerprint(uint32_t words[INA_FINGERPRINT_WORDS], const struct ina_
     const uint64_t route = ina_tensor_is_routed(t) ? ina_route_hash(t) : 0;
     const uint32_t bits = shift < FINGERPRINT_BITS ? shift : FINGERPRINT_BITS; /* of n workers they add up to less than 2^30 */
     for (uint32_t i = 0; i < INA_FINGERPRINT_WORDS; i++) {
-        uint64_t h = ina_tensors_mix(0x9e3779b97f4a7c15ull * (i + 1));
-        h = ina_tensors_mix(h ^ t->count);
-        h = ina_tensors_mix(h + t->tag);
-        h = ina_tensors_mix(h ^ ((uint64_t)t->dtype << 32 | t->reduction << 1 | t->average));
+        uint64_t h = ina_mix(0x9e3779b97f4a7c15ull * (i + 1));
+        h = ina_mix(h ^ t->count);
+        h = ina_mix(h + t->tag);
+        h = ina_mix(h ^ ((uint64_t)t->dtype << 32 | t->reduction << 1 | t->average));
         if (ina_tensor_is_routed(t))
-            h = ina_tensors_mix(h ^ route);
+            h = ina_mix(h ^ route);
         words[i] = (uint32_t)(h >> (64 - bits));
     }
 }

@@ -78,14 +78,6 @@ struct ina_tensor_times {
 size_t ina_tensors_size(uint32_t window);
 void ina_tensors_init(struct ina_tensors *ts, const struct ina_worker_config *config, int32_t exponent, uint32_t floats);
 
-/* splitmix64's finaliser: every bit of the input changes half of the output. */
-static inline uint64_t ina_tensors_mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    return x ^ x >> 31;
-}
-
 /* Call after init for an idempotent reduction: n times x gives x (a maximum, a majority). Workers agree if fingerprint and
  * complement come back unchanged. */
 static inline void ina_tensors_idempotent(struct ina_tensors *ts)

@@ -71,7 +71,7 @@ static int absorbed(const struct flight *f, uint32_t values)
             memcpy(h->payload + 4 * k, &x, 4);
         }
         const struct ina_check words = {{b.check0 + (a.values ? a.check0 : 0), b.check1 + (a.values ? a.check1 : 0)}};
-        ina_check_seal(&h->check, b.check, words, &h->type_flags);
+        ina_check_seal(&h->check, b.check, words, &h->type_flags, 0);
         return 1;
     }
     return 0;

@@ -93,7 +93,7 @@ static inline uint32_t model_switch_process(struct model_switch *m, uint32_t wor
         }
     }
     h->check.headers = 0;
-    h->check.headers = ina_check_headers(&h->type_overflow_size, INA_WIRE_PAYLOAD - INA_INTERNET_SIZE);
+    h->check.headers = ina_internet_checksum(&h->type_overflow_size, INA_WIRE_PAYLOAD - INA_INTERNET_SIZE);
     h->net.total_len = htons((uint16_t)(pkt->len - INA_INTERNET_IP));
     h->net.udp_len = htons((uint16_t)(pkt->len - INA_INTERNET_UDP));
     return to;

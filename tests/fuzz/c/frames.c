@@ -27,7 +27,7 @@ static void write_result(uint8_t *bytes, const struct ina_frame_template *t, con
 {
     struct ina_packet pkt = {.data = bytes, .tailroom = ina_frame_length(t, INA_WIRE_DATA, 1)};
     struct ina_wire_frame *h = ina_frame_write(&pkt, t, INA_WIRE_DATA, 1, 7, 0, 0);
-    ina_check_seal(&h->check, INA_CHECK_SUM, (struct ina_check){{1, 2}}, &h->type_overflow_size);
+    ina_check_seal(&h->check, INA_CHECK_SUM, (struct ina_check){{1, 2}}, &h->type_overflow_size, 0);
     h->net.src_ip = htonl(config->peer.ip), h->net.src_port = htons(config->peer.port);
     h->net.dst_ip = htonl(config->self.ip), h->net.dst_port = htons(config->self.port);
     memset(h->payload, 0x5a, 4 * config->values);

@@ -8,7 +8,7 @@
 static inline void seal_again(struct ina_check_header *check, const void *from)
 {
     check->headers = 0;
-    check->headers = ina_check_headers(from, (size_t)((const uint8_t *)(check + 1) - (const uint8_t *)from));
+    check->headers = ina_internet_checksum(from, (size_t)((const uint8_t *)(check + 1) - (const uint8_t *)from));
 }
 
 #endif
