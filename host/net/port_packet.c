@@ -22,11 +22,6 @@ union control { /* of one received message */
     char bytes[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
 };
 
-struct packet_port {
-    struct ina_socket_port socket;
-    union control *controls; /* socket.frames of them */
-};
-
 /* The VLAN tag that the kernel took out of a message: type and value, as on the wire; 0: none. */
 static uint32_t tag_of(struct msghdr *message)
 {
@@ -78,37 +73,22 @@ static int packet_rx(struct ina_port *port, struct ina_packet *pkts, int max, ui
     return ina_socket_received(p, n);
 }
 
-static void packet_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, uint64_t now)
+static int message_of(const struct ina_socket_port *p, uint32_t i, const struct ina_packet *pkt)
 {
-    struct ina_socket_port *p = (struct ina_socket_port *)port;
-    uint32_t messages = 0;
-    (void)now;
-    if (n > (int)p->tx_lent)
-        n = (int)p->tx_lent;
-    p->tx_lent = 0;
-    for (int i = 0; i < n; i++) {
-        if (!pkts[i].len)
-            continue;
-        if (pkts[i].len < sizeof(struct ether_header) || !ina_socket_fits(p, (uint32_t)i, &pkts[i]))
-            port->stats.tx_malformed++;
-        else
-            p->tx_iovs[messages++] = (struct iovec){pkts[i].data, pkts[i].len};
-    }
-    ina_socket_send(p, messages);
+    return pkt->len < sizeof(struct ether_header) || !ina_socket_fits(p, i, pkt) ? -1 : (int)pkt->len;
 }
 
-static void packet_close(struct ina_port *port)
+static void send_messages(struct ina_socket_port *p, uint32_t n)
 {
-    free(((struct packet_port *)port)->controls);
-    ina_socket_close(port);
+    ina_socket_send(p, n);
 }
 
 static const struct ina_port_ops PACKET_OPS = {
     .rx = packet_rx,
     .rx_done = ina_socket_rx_done,
     .tx_get = ina_socket_tx_get,
-    .tx_put = packet_tx_put,
-    .close = packet_close,
+    .tx_put = ina_socket_tx_put,
+    .close = ina_socket_close,
 };
 
 static int configure(int fd, unsigned index)
@@ -130,18 +110,16 @@ static int configure(int fd, unsigned index)
 struct ina_port *ina_port_packet_open(const char *interface, uint32_t max_frame, uint32_t frames)
 {
     unsigned index = if_nametoindex(interface);
-    struct packet_port *packet = index ? calloc(1, sizeof *packet) : NULL;
-    if (!packet)
+    struct ina_socket_port *p = index ? calloc(1, sizeof *p) : NULL;
+    if (!p)
         return NULL;
-    struct ina_socket_port *p = &packet->socket;
+    p->control = sizeof(union control);
+    p->message_of = message_of;
+    p->send = send_messages;
     int error = -ina_socket_init(p, &PACKET_OPS, max_frame, frames, 0);
-    if (!error) {
-        packet->controls = calloc(p->frames, sizeof *packet->controls);
-        error = packet->controls ? 0 : ENOMEM;
-    }
     for (uint32_t i = 0; !error && i < p->frames; i++) {
-        p->rx_msgs[i].msg_hdr.msg_control = &packet->controls[i];
-        p->rx_msgs[i].msg_hdr.msg_controllen = sizeof packet->controls[i];
+        p->rx_msgs[i].msg_hdr.msg_control = (union control *)p->controls + i;
+        p->rx_msgs[i].msg_hdr.msg_controllen = sizeof(union control);
     }
     if (!error) {
         p->port.fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -149,7 +127,7 @@ struct ina_port *ina_port_packet_open(const char *interface, uint32_t max_frame,
     }
     if (!error)
         return &p->port;
-    packet_close(&p->port);
+    ina_socket_close(&p->port);
     errno = error;
     return NULL;
 }

@@ -79,6 +79,26 @@ int ina_socket_fits(const struct ina_socket_port *p, uint32_t i, const struct in
     return pkt->len >= p->before && pkt->len <= p->port.max_frame && offset <= p->area - pkt->len;
 }
 
+void ina_socket_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, uint64_t now)
+{
+    struct ina_socket_port *p = (struct ina_socket_port *)port;
+    uint32_t messages = 0;
+    (void)now;
+    if (n > (int)p->tx_lent)
+        n = (int)p->tx_lent;
+    p->tx_lent = 0;
+    for (int i = 0; i < n; i++) {
+        if (!pkts[i].len)
+            continue;
+        const int bytes = p->message_of(p, (uint32_t)i, &pkts[i]);
+        if (bytes < 0)
+            port->stats.tx_malformed++;
+        else
+            p->tx_iovs[messages++] = (struct iovec){pkts[i].data + p->before, (size_t)bytes};
+    }
+    p->send(p, messages);
+}
+
 uint32_t ina_socket_send(struct ina_socket_port *p, uint32_t n)
 {
     struct ina_port_stats *stats = &p->port.stats;
@@ -140,10 +160,11 @@ int ina_socket_init(struct ina_socket_port *p, const struct ina_port_ops *ops, u
     p->rx_iovs = calloc(n, sizeof *p->rx_iovs);
     p->tx_iovs = calloc(n, sizeof *p->tx_iovs);
     p->senders = with_senders ? calloc(n, sizeof *p->senders) : NULL;
+    p->controls = calloc(n, p->control);
     p->rx_frames = calloc(n, p->stride);
     p->tx_frames = calloc(n, p->stride);
     if (!p->lend.skip || !p->rx_msgs || !p->tx_msgs || !p->rx_iovs || !p->tx_iovs || (with_senders && !p->senders)
-        || !p->rx_frames || !p->tx_frames)
+        || !p->controls || !p->rx_frames || !p->tx_frames)
         return -ENOMEM;
     for (uint32_t i = 0; i < n; i++) {
         uint8_t *message = p->rx_frames + (size_t)i * p->stride + INA_PORT_HEADROOM + p->before;
@@ -166,6 +187,7 @@ void ina_socket_close(struct ina_port *port)
     free(p->rx_iovs);
     free(p->tx_iovs);
     free(p->senders);
+    free(p->controls);
     free(p->rx_frames);
     free(p->tx_frames);
     free(p);

@@ -1,7 +1,8 @@
 /* Inside host/: common part of ports over sockets (port_udp.c, port_packet.c): batches of messages in buffers that are lent, one
  * system call for each batch, and no error that ends the port.
  *
- * A message is a frame without its first `before` bytes: 0, or the headers that the kernel makes. */
+ * A message is a frame without its first `before` bytes: 0, or the headers that the kernel makes. What the two kinds do in their own
+ * ways is set before ina_socket_init. */
 #ifndef INA_PORT_SOCKET_H
 #define INA_PORT_SOCKET_H
 
@@ -14,16 +15,21 @@
 struct ina_socket_port {
     struct ina_port port;
     uint32_t before;                   /* bytes */
+    uint32_t control;                  /* bytes of one of `controls` */
+    /* Bytes of the message of a frame in lent buffer i; -1: it cannot be sent. */
+    int (*message_of)(const struct ina_socket_port *p, uint32_t i, const struct ina_packet *pkt);
+    void (*send)(struct ina_socket_port *p, uint32_t n); /* the messages tx_iovs[0..n) */
     uint32_t frames, stride, area;     /* buffers each way; bytes of one, and of its part that is used */
     uint32_t tx_lent;
     struct ina_lend lend;
     struct mmsghdr *rx_msgs, *tx_msgs; /* `frames` each, as all arrays below */
     struct iovec *rx_iovs, *tx_iovs;
     struct sockaddr_in *senders;       /* of received messages */
+    void *controls;                    /* control messages, for the kind's own use */
     uint8_t *rx_frames, *tx_frames;
 };
 
-/* Buffers for batches of `frames` in `p`, which is zeroed but for `before`; its descriptor is -1, until the caller has one. 0, or
+/* Buffers for batches of `frames` in `p`, which is zeroed but for what the kind sets; its descriptor is -1, until the caller has one. 0, or
  * -errno (-EINVAL: numbers out of range); ina_socket_close frees what is there in any case. */
 int ina_socket_init(struct ina_socket_port *p, const struct ina_port_ops *ops, uint32_t max_frame, uint32_t frames,
                     int with_senders);
@@ -45,6 +51,7 @@ uint32_t ina_socket_send(struct ina_socket_port *p, uint32_t n);
 /* Operations that need nothing more. There is nothing to arm: a socket with messages is readable, so poll returns at once. */
 void ina_socket_rx_done(struct ina_port *port, int n);
 int ina_socket_tx_get(struct ina_port *port, struct ina_packet *pkts, int want);
+void ina_socket_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, uint64_t now);
 void ina_socket_close(struct ina_port *port);
 
 #endif

@@ -23,15 +23,12 @@ enum { SOCKET_BUFFER = 8 << 20, MOST_SEGMENTS = 64 /* as the oldest kernels that
 #define UDP_SEGMENT 103
 #endif
 
-union segment;
-
 struct udp_port {
     struct ina_socket_port socket;
     struct sockaddr_in peer;
     struct ina_internet headers; /* of received frames; lengths and IPv4 checksum are filled in for each */
     uint32_t job_at;             /* byte of a payload, which is added to the source port; 0: none */
     uint32_t segments;           /* frames in one message at most */
-    union segment *controls;     /* one for each message */
 };
 
 union segment { /* says how long the frames in a message are */
@@ -93,9 +90,9 @@ static int udp_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint6
 
 /* The payload of a frame that lies in lent buffer i: its length, or -1 if it is not IPv4 without options over UDP.
  * The UDP length says where it ends: short frames are padded to 60 bytes on Ethernet. */
-static int payload_of(const struct udp_port *p, uint32_t i, const struct ina_packet *pkt)
+static int payload_of(const struct ina_socket_port *p, uint32_t i, const struct ina_packet *pkt)
 {
-    if (!ina_socket_fits(&p->socket, i, pkt))
+    if (!ina_socket_fits(p, i, pkt))
         return -1;
     const struct ina_internet *h = (const struct ina_internet *)pkt->data;
     const uint32_t length = ntohs(h->udp_len);
@@ -124,7 +121,7 @@ static uint32_t make_messages(struct udp_port *p, uint32_t from, uint32_t to)
         msg->msg_control = NULL;
         msg->msg_controllen = 0;
         if (end - from > 1) {
-            union segment *control = &p->controls[n];
+            union segment *control = (union segment *)p->socket.controls + n;
             const uint16_t size = (uint16_t)length;
             control->head = (struct cmsghdr){
                 .cmsg_len = CMSG_LEN(sizeof size), .cmsg_level = IPPROTO_UDP, .cmsg_type = UDP_SEGMENT};
@@ -138,51 +135,25 @@ static uint32_t make_messages(struct udp_port *p, uint32_t from, uint32_t to)
 }
 
 /* Sends the payloads tx_iovs[0..n). */
-static void send_payloads(struct udp_port *p, uint32_t n)
+static void send_payloads(struct ina_socket_port *socket, uint32_t n)
 {
-    uint32_t messages = make_messages(p, 0, n), done = ina_socket_send(&p->socket, messages);
+    struct udp_port *p = (struct udp_port *)socket;
+    uint32_t messages = make_messages(p, 0, n), done = ina_socket_send(socket, messages);
     if (done == messages)
         return;
     p->segments = 1; /* this kernel does not, or not on this route: from now on one by one */
-    uint32_t from = (uint32_t)(p->socket.tx_msgs[done].msg_hdr.msg_iov - p->socket.tx_iovs);
-    ina_socket_send(&p->socket, make_messages(p, from, n));
-}
-
-static void udp_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, uint64_t now)
-{
-    struct udp_port *p = (struct udp_port *)port;
-    uint32_t messages = 0;
-    (void)now;
-    if (n > (int)p->socket.tx_lent)
-        n = (int)p->socket.tx_lent;
-    p->socket.tx_lent = 0;
-    for (int i = 0; i < n; i++) {
-        if (!pkts[i].len)
-            continue;
-        int payload = payload_of(p, (uint32_t)i, &pkts[i]);
-        if (payload < 0) {
-            port->stats.tx_malformed++;
-        } else {
-            p->socket.tx_iovs[messages++] = (struct iovec){pkts[i].data + INA_INTERNET_SIZE, (size_t)payload};
-        }
-    }
-    send_payloads(p, messages);
+    uint32_t from = (uint32_t)(socket->tx_msgs[done].msg_hdr.msg_iov - socket->tx_iovs);
+    ina_socket_send(socket, make_messages(p, from, n));
 }
 
 /* ---- open ------------------------------------------------------------------------------------------------------- */
-
-static void udp_close(struct ina_port *port)
-{
-    free(((struct udp_port *)port)->controls);
-    ina_socket_close(port);
-}
 
 static const struct ina_port_ops UDP_OPS = {
     .rx = udp_rx,
     .rx_done = ina_socket_rx_done,
     .tx_get = ina_socket_tx_get,
-    .tx_put = udp_tx_put,
-    .close = udp_close,
+    .tx_put = ina_socket_tx_put,
+    .close = ina_socket_close,
 };
 
 static int bound_socket(uint32_t ip, uint16_t port)
@@ -250,16 +221,17 @@ static struct ina_port *open_port(const struct ina_udp_config *config, int fd)
         return NULL;
     }
     p->socket.before = INA_INTERNET_SIZE;
+    p->socket.control = sizeof(union segment);
+    p->socket.message_of = payload_of;
+    p->socket.send = send_payloads;
     make_headers(p, config);
     p->segments = MOST_SEGMENTS;
     int error = -ina_socket_init(&p->socket, &UDP_OPS, config->max_frame, config->frames, 1);
-    if (!error && !(p->controls = calloc(p->socket.frames, sizeof *p->controls)))
-        error = ENOMEM;
     const int refused = take_socket(p, config, fd);
     error = error ? error : refused;
     if (!error)
         return &p->socket.port;
-    udp_close(&p->socket.port);
+    ina_socket_close(&p->socket.port);
     errno = error;
     return NULL;
 }
