@@ -2,22 +2,11 @@
 #include "lanes.h"
 
 #include <math.h>
-#include <string.h>
 
-#include "kernel.h"
+#include "blocks.h"
 #include "nearest.h"
 
 enum { CHUNK = 4096 }; /* words that stay in the nearest cache until all of their lanes are in */
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint64_t quotient_up(uint64_t a, uint64_t b)
-{
-    return a / b + (a % b != 0);
-}
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
@@ -125,37 +114,16 @@ void ina_lanes_sum_shorts(uint64_t count, const int32_t *words, int16_t *sums)
 
 /* ---- floats ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t blocks_of(const struct ina_lanes *l)
-{
-    return quotient_up(l->count, l->block);
-}
-
 uint64_t ina_lanes_float_words(const struct ina_lanes *l)
 {
-    return quotient_up(blocks_of(l), l->lanes) * l->block;
+    return quotient_up(quotient_up(l->count, l->block), l->lanes) * l->block;
 }
 
-INA_KERNEL_PART int32_t largest_of(size_t count, const float *restrict x)
+INA_KERNEL void ina_lanes_scales(const struct ina_lanes *l, const float *restrict x, int32_t *restrict largest)
 {
-    int32_t largest = 0;
-    for (size_t i = 0; i < count; i++) {
-        int32_t bits;
-        memcpy(&bits, x + i, 4);
-        bits &= 0x7fffffff;
-        largest = bits > largest ? bits : largest;
-    }
-    return largest;
-}
-
-INA_KERNEL static void largest_of_blocks(size_t count, size_t block, const float *restrict x, int32_t *restrict largest)
-{
+    const size_t count = l->count, block = l->block;
     for (size_t at = 0; at < count; at += block)
-        *largest++ = largest_of(count - at < block ? count - at : block, x + at);
-}
-
-void ina_lanes_scales(const struct ina_lanes *l, const float *x, int32_t *largest)
-{
-    largest_of_blocks(l->count, l->block, x, largest);
+        largest_of(count - at < block ? count - at : block, x + at, largest++);
 }
 
 INA_KERNEL_PART int sent(double unit)
@@ -230,8 +198,8 @@ INA_KERNEL_PART uint32_t put_pair(size_t count, const float *restrict x, const d
     return flushed;
 }
 
-INA_KERNEL static uint64_t put_blocks(const struct ina_lanes *restrict l, const struct ina_element *restrict e,
-                                      const double *restrict units, const float *restrict x, int32_t *restrict words)
+INA_KERNEL uint64_t ina_lanes_encode(const struct ina_lanes *restrict l, const struct ina_element *restrict e,
+                                     const double *restrict units, const float *restrict x, int32_t *restrict words)
 {
     const size_t size = l->block;
     uint64_t flushed = 0;
@@ -256,11 +224,6 @@ INA_KERNEL static uint64_t put_blocks(const struct ina_lanes *restrict l, const 
     return flushed;
 }
 
-uint64_t ina_lanes_encode(const struct ina_lanes *l, const struct ina_element *e, const double *units, const float *x, int32_t *words)
-{
-    return put_blocks(l, e, units, x, words);
-}
-
 INA_KERNEL_PART void get_floats(size_t count, const int32_t *restrict words, uint32_t at, uint32_t mask, int32_t bias, double unit,
                                 float *restrict x)
 {
@@ -268,11 +231,12 @@ INA_KERNEL_PART void get_floats(size_t count, const int32_t *restrict words, uin
         x[i] = (float)(((int32_t)((uint32_t)words[i] >> at & mask) - bias) * unit);
 }
 
-INA_KERNEL static void get_blocks(const struct ina_lanes *restrict l, int32_t bias, const double *restrict units,
-                                  const int32_t *restrict words, uint32_t divisor, float *restrict x)
+INA_KERNEL void ina_lanes_decode(const struct ina_lanes *restrict l, const struct ina_element *restrict e, const double *restrict units,
+                                 const int32_t *restrict words, uint32_t divisor, float *restrict x)
 {
     const size_t size = l->block;
     const uint32_t mask = (1u << l->bits) - 1;
+    const int32_t bias = (int32_t)e->largest * (int32_t)l->workers;
     for (uint64_t left = l->count; left; words += size)
         for (uint32_t lane = 0; lane < l->lanes && left; lane++) {
             const size_t count = left < size ? left : size;
@@ -285,10 +249,4 @@ INA_KERNEL static void get_blocks(const struct ina_lanes *restrict l, int32_t bi
             left -= count;
             units++;
         }
-}
-
-void ina_lanes_decode(const struct ina_lanes *l, const struct ina_element *e, const double *units, const int32_t *words,
-                      uint32_t divisor, float *x)
-{
-    get_blocks(l, (int32_t)e->largest * (int32_t)l->workers, units, words, divisor, x);
 }

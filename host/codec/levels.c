@@ -2,34 +2,15 @@
 #include "levels.h"
 
 #include <math.h>
-#include <string.h>
 
+#include "blocks.h"
 #include "chance.h"
-#include "kernel.h"
 
-enum { INFINITE = 0x7f800000, CHUNK = 256 }; /* CHUNK: levels as wide as the floats, then narrow: each loop has one width */
-
-static uint64_t blocks_of(const struct ina_levels *l)
-{
-    return l->count / l->block + (l->count % l->block != 0);
-}
-
-static uint64_t block_values(const struct ina_levels *l, uint64_t block)
-{
-    const uint64_t rest = l->count - block * l->block;
-    return rest < l->block ? rest : l->block;
-}
+enum { CHUNK = 256 }; /* levels as wide as the floats, then narrow: each loop has one width */
 
 static int known(int32_t scale)
 {
-    return scale > 0 && scale < INFINITE;
-}
-
-static double number_of(int32_t bits)
-{
-    float scale;
-    memcpy(&scale, &bits, 4);
-    return scale;
+    return scale > 0 && scale < INA_INFINITE;
 }
 
 /* The next power of two, at least 2^-149. */
@@ -72,13 +53,13 @@ INA_KERNEL static void uniform(size_t count, const float *restrict x, double fac
 
 void ina_levels_uniform(const struct ina_levels *l, const float *x, const int32_t *scales, uint64_t seed, uint8_t *levels)
 {
-    for (uint64_t block = 0; block < blocks_of(l); block++) {
-        const uint64_t from = block * l->block, to = from + block_values(l, block);
+    for (uint64_t block = 0; block < quotient_up(l->count, l->block); block++) {
+        const uint64_t from = block * l->block, to = from + block_values(l->count, l->block, block);
         if (!known(scales[block])) {
             memset(levels + from, (int)l->most, to - from);
             continue;
         }
-        const double factor = l->most / number_of(scales[block]);
+        const double factor = l->most / (double)number_of(scales[block]);
         for (uint64_t at = from; at < to; at += CHUNK)
             uniform(to - at < CHUNK ? to - at : CHUNK, x + at, factor, (float)l->most, folded(seed), (uint32_t)at, levels + at);
     }
@@ -90,18 +71,12 @@ INA_KERNEL static void values(size_t count, const int32_t *restrict sums, int32_
         x[i] = (float)((sums[i] - bias) * unit);
 }
 
-static void fill(size_t count, float value, float *x)
-{
-    for (size_t i = 0; i < count; i++)
-        x[i] = value;
-}
-
 void ina_levels_values(const struct ina_levels *l, const int32_t *sums, const int32_t *scales, uint32_t workers, uint32_t divisor, float *x)
 {
-    for (uint64_t block = 0; block < blocks_of(l); block++) {
-        const uint64_t at = block * l->block, count = block_values(l, block);
+    for (uint64_t block = 0; block < quotient_up(l->count, l->block); block++) {
+        const uint64_t at = block * l->block, count = block_values(l->count, l->block, block);
         if (known(scales[block]))
-            values(count, sums + at, (int32_t)(workers * l->most), number_of(scales[block]) / l->most / divisor, x + at);
+            values(count, sums + at, (int32_t)(workers * l->most), (double)number_of(scales[block]) / l->most / divisor, x + at);
         else
             fill(count, scales[block] ? NAN : 0, x + at);
     }
@@ -134,8 +109,8 @@ INA_KERNEL static void powers(size_t count, const float *restrict x, double fact
 void ina_levels_powers(const struct ina_levels *l, const float *x, const int32_t *scales, uint64_t seed, uint16_t *levels)
 {
     const int32_t bias = 1 << l->octaves;
-    for (uint64_t block = 0; block < blocks_of(l); block++) {
-        const uint64_t from = block * l->block, to = from + block_values(l, block);
+    for (uint64_t block = 0; block < quotient_up(l->count, l->block); block++) {
+        const uint64_t from = block * l->block, to = from + block_values(l->count, l->block, block);
         const double factor = known(scales[block]) ? bias / power_of(scales[block]) : 0;
         for (uint64_t at = from; at < to; at += CHUNK) {
             const size_t count = to - at < CHUNK ? to - at : CHUNK;
@@ -158,8 +133,8 @@ void ina_levels_values_of_powers(const struct ina_levels *l, const uint16_t *sum
                                  float *x)
 {
     const int32_t bias = 1 << l->octaves;
-    for (uint64_t block = 0; block < blocks_of(l); block++) {
-        const uint64_t at = block * l->block, count = block_values(l, block);
+    for (uint64_t block = 0; block < quotient_up(l->count, l->block); block++) {
+        const uint64_t at = block * l->block, count = block_values(l->count, l->block, block);
         if (known(scales[block]))
             values_of_powers(count, sums + at, (int32_t)workers * bias, power_of(scales[block]) / bias / divisor, x + at);
         else

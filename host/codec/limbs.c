@@ -3,9 +3,8 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
-#include "kernel.h"
+#include "blocks.h"
 
 typedef unsigned __int128 wide;
 
@@ -36,12 +35,6 @@ static int lowest_bit(const struct ina_limbs *l)
     return l->size == 4 ? -149 : -1074;
 }
 
-static uint64_t block_values(const struct ina_limbs *l, uint64_t block)
-{
-    const uint64_t left = l->count - block * l->block;
-    return left < l->block ? left : l->block;
-}
-
 static struct grid grid_of(const struct ina_limbs *l, const int32_t *survey)
 {
     const int bits = digit_bits(l), top = survey[0], nonfinite = survey[1] == INA_LIMBS_NONFINITE;
@@ -70,7 +63,7 @@ uint64_t ina_limbs_words(const struct ina_limbs *l, const int32_t *survey)
         if (!zero && !finite)
             return UINT64_MAX;
         const struct grid grid = grid_of(l, survey);
-        words += block_values(l, block) * (uint64_t)(grid.digits + grid.counts);
+        words += block_values(l->count, l->block, block) * (uint64_t)(grid.digits + grid.counts);
     }
     return words;
 }
@@ -133,7 +126,7 @@ SURVEY(survey_double, double, uint64_t, FRACTION_BITS, 0x7ff)
 void ina_limbs_survey(const struct ina_limbs *l, const void *x, int32_t *survey)
 {
     for (uint64_t block = 0; block * l->block < l->count; block++, survey += INA_LIMBS_SURVEY) {
-        const uint64_t at = block * l->block, count = block_values(l, block);
+        const uint64_t at = block * l->block, count = block_values(l->count, l->block, block);
         if (l->size == 4)
             survey_float(count, (const float *)x + at, survey, 127);
         else
@@ -237,7 +230,7 @@ void ina_limbs_encode(const struct ina_limbs *l, const void *x, const int32_t *s
     const int bits = digit_bits(l);
     double values[INA_LIMBS_BLOCK];
     for (uint64_t block = 0; block * l->block < l->count; block++, survey += INA_LIMBS_SURVEY) {
-        const uint64_t at = block * l->block, count = block_values(l, block);
+        const uint64_t at = block * l->block, count = block_values(l->count, l->block, block);
         const struct grid grid = grid_of(l, survey);
         const double *source = (const double *)x + at;
         if (l->size == 4 && !grid.counts && grid.digits == 1) {
@@ -268,7 +261,7 @@ uint64_t ina_limbs_flushed(const struct ina_limbs *l, const void *x, const int32
         const double half = ldexp(1, grid.lowest - 1);
         if (!grid.digits)
             continue;
-        for (uint64_t i = block * l->block, end = i + block_values(l, block); i < end; i++) {
+        for (uint64_t i = block * l->block, end = i + block_values(l->count, l->block, block); i < end; i++) {
             const double magnitude = fabs(l->size == 4 ? ((const float *)x)[i] : ((const double *)x)[i]);
             flushed += magnitude > 0 && (l->size == 4 && grid.digits <= 2 && !grid.counts ? magnitude <= half : magnitude < half);
         }
@@ -378,7 +371,7 @@ void ina_limbs_decode(const struct ina_limbs *l, void *x, const int32_t *survey,
 {
     const int bits = digit_bits(l), power = divisor & (divisor - 1) ? -1 : __builtin_ctz(divisor);
     for (uint64_t block = 0; block * l->block < l->count; block++, survey += INA_LIMBS_SURVEY) {
-        const uint64_t at = block * l->block, count = block_values(l, block);
+        const uint64_t at = block * l->block, count = block_values(l->count, l->block, block);
         const struct grid grid = grid_of(l, survey);
         float *floats = (float *)x + at;
         double *doubles = (double *)x + at;

@@ -2,24 +2,12 @@
 #include "matrix.h"
 
 #include <math.h>
-#include <stddef.h>
-#include <string.h>
 
-#include "kernel.h"
+#include "blocks.h"
 
 INA_KERNEL static double product(size_t count, const float *a, const float *b)
 {
-    double sums[16] = {0}; /* in an order that no width of registers changes */
-    size_t i = 0;
-    for (; i + 16 <= count; i += 16)
-        for (size_t lane = 0; lane < 16; lane++)
-            sums[lane] += (double)a[i + lane] * b[i + lane];
-    for (; i < count; i++)
-        sums[i % 16] += (double)a[i] * b[i];
-    double sum = 0;
-    for (size_t lane = 0; lane < 16; lane++)
-        sum += sums[lane];
-    return sum;
+    return sum_of(count, a, b, 1);
 }
 
 INA_KERNEL static void subtract(size_t count, double times, const float *restrict a, float *restrict x)

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
+#include "blocks.h"
 #include "chance.h"
-#include "kernel.h"
 
 uint64_t ina_thc_seed(uint64_t step, uint64_t part, uint64_t who)
 {
@@ -119,17 +119,7 @@ void ina_thc_rotate_back(size_t count, size_t size, float *x, double factor, uin
 
 INA_KERNEL double ina_thc_squares(size_t count, const float *x)
 {
-    double sums[16] = {0}; /* in an order that no width of registers changes */
-    size_t i = 0;
-    for (; i + 16 <= count; i += 16)
-        for (size_t lane = 0; lane < 16; lane++)
-            sums[lane] += (double)x[i + lane] * x[i + lane];
-    for (; i < count; i++)
-        sums[i % 16] += (double)x[i] * x[i];
-    double sum = 0;
-    for (size_t lane = 0; lane < 16; lane++)
-        sum += sums[lane];
-    return sum;
+    return sum_of(count, x, x, 1);
 }
 
 /* ---- quantisation -------------------------------------------------------------------------------------------------- */

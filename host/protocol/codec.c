@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernel.h"
+#include "blocks.h"
 #include "values.h"
 
 /* The kernel for `count` values, which is the first of its arguments. */
@@ -22,17 +22,6 @@
 /* The same for values of a lane, which is the kernel's second argument. */
 #define LANE_BY_COUNT(kernel, lane, count, ...) BY_COUNT(kernel, count, lane, __VA_ARGS__)
 #define LANE_ONCE(kernel, lane, count, ...) kernel(count, lane, __VA_ARGS__)
-
-/* Without the sign bit, floats order as their bits do: zero < denormals < normals < inf < NaN. */
-INA_KERNEL_PART void largest_of(size_t count, const float *restrict x, int32_t *restrict out)
-{
-    int32_t largest = 0;
-    for (size_t i = 0; i < count; i++) {
-        const int32_t magnitude = (int32_t)(bits_of(x[i]) & 0x7fffffffu);
-        largest = magnitude > largest ? magnitude : largest;
-    }
-    *out = largest;
-}
 
 INA_KERNEL int ina_codec_exponent(const float *x, size_t count)
 {
