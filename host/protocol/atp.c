@@ -49,9 +49,7 @@ static const struct ina_option options[] = {
     [WINDOW] = {"window", "first congestion window, packets; not set: as much as the paper's, 60 KB", 1, INA_MAX_SLOTS, 0},
     [EXPONENT] = {"exponent", "float32 blocks are in fixed point, values up to 2^exponent, to 2^(exponent - 30 + ceil(log2 workers)), "
                   "and are sent as floats if they do not fit; not set: agreed for each block", INA_EXP_MIN, INA_EXP_MAX, INA_EXP_AGREED},
-    [CHECK] = {"check", "1: check words protect sums from worker to worker; 2: also from forgery; 0: they do not (the same on all workers)", 0,
-               INA_CHECK_MODES - 1,
-               INA_CHECK_SUM},
+    [CHECK] = INA_CHECK_OPTION,
     {0},
 };
 
@@ -64,19 +62,14 @@ static inline struct slot *slots_of(const struct state *st)
     return (struct slot *)(st + 1);
 }
 
-static int valid(const struct ina_worker_config *c)
-{
-    return ina_slots_valid(&shape, c) && ina_options_valid(options, c);
-}
-
 static size_t state_size(const struct ina_worker_config *config)
 {
-    return valid(config) ? ina_slots_state_size(&shape, config) : 0;
+    return ina_slots_valid(&shape, config) ? ina_slots_state_size(&shape, config) : 0;
 }
 
 static size_t stats_offset(const struct ina_worker_config *config)
 {
-    return valid(config) ? ina_slots_head_size(&shape, config) : 0;
+    return ina_slots_valid(&shape, config) ? ina_slots_head_size(&shape, config) : 0;
 }
 
 static uint32_t frame_size(const struct ina_worker_config *config)
@@ -94,7 +87,7 @@ static void publish(struct state *st)
 static int start(void *state, const struct ina_worker_config *config, const struct ina_address *peer)
 {
     struct state *st = state;
-    if (!valid(config))
+    if (!ina_slots_valid(&shape, config))
         return -EINVAL;
     ina_slots_init(st, &shape, config, (int32_t)ina_option(options, config, EXPONENT), 1);
     st->peer = *peer;
@@ -114,18 +107,6 @@ static int start(void *state, const struct ina_worker_config *config, const stru
         slots_of(st)[i].index = (uint16_t)(hash + i);
     publish(st);
     return 0;
-}
-
-static int init_atp(void *state, const struct ina_worker_config *config, uint64_t now)
-{
-    (void)now; /* nothing starts before a tensor comes */
-    return start(state, config, &config->peer);
-}
-
-static int init_ps(void *state, const struct ina_worker_config *config, uint64_t now)
-{
-    (void)now;
-    return start(state, config, &config->server);
 }
 
 static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
@@ -474,11 +455,16 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
 
 /* ---- the protocols ----------------------------------------------------------------------------------------------- */
 
-#define WORKER \
-    .reductions = INA_REDUCTIONS_ATP, .keyed = 1 << INA_SUM, .options = options, .state_size = state_size, .stats_offset = stats_offset, \
-    .next_handle = ina_slots_next_handle, .submit = submit, .receive = receive, .frames_to_send = frames_to_send, \
-    .next_timer = ina_slots_next_timer, .expire = expire, .abort = ina_slots_abort, .events = ina_slots_events, \
-    .frame_size = frame_size
+#define WORKER(worker, address)                                                                                              \
+    static int init_##worker(void *state, const struct ina_worker_config *config, uint64_t now __attribute__((unused)))      \
+    {                                                                                                                        \
+        return start(state, config, &config->address); /* nothing starts before a tensor comes */                            \
+    }                                                                                                                        \
+    const struct ina_protocol ina_##worker = {                                                                               \
+        .name = #worker, .init = init_##worker, .reductions = INA_REDUCTIONS_ATP, .keyed = 1 << INA_SUM, .options = options, \
+        .state_size = state_size, .stats_offset = stats_offset, .next_handle = ina_slots_next_handle, .submit = submit,      \
+        .receive = receive, .frames_to_send = frames_to_send, .next_timer = ina_slots_next_timer, .expire = expire,          \
+        .abort = ina_slots_abort, .events = ina_slots_events, .frame_size = frame_size};
 
-const struct ina_protocol ina_atp = {.name = "atp", .init = init_atp, WORKER};
-const struct ina_protocol ina_ps = {.name = "ps", .init = init_ps, WORKER};
+WORKER(atp, peer)
+WORKER(ps, server)

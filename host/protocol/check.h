@@ -30,6 +30,11 @@ struct ina_check {
     uint32_t word[2];
 };
 
+/* A protocol's option (struct ina_option): which of these modes. */
+#define INA_CHECK_OPTION                                                                                                              \
+    {"check", "1: check words protect sums from worker to worker; 2: also from forgery; 0: they do not (the same on all workers)", 0, \
+     INA_CHECK_MODES - 1, INA_CHECK_SUM}
+
 /* Adds the words of `count` values of a lane, a multiple of 32. */
 void ina_check_add(uint32_t lane, struct ina_check *check, const uint8_t *wire, size_t count);
 /* The same in the pass of ina_codec_encode or ina_codec_decode over a block whose exponent is not INA_EXP_NONFINITE. */

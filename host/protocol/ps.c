@@ -316,7 +316,7 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
         return 0;
     }
 
-    if (begins || !(row->bitmap & view.bitmap)) {
+    if (begins || !(row->bitmap & view.bitmap)) { /* never a complete row: by the rule `all` it has everybody; another has to say what late values do */
         if (!fits(st, &view)) { /* first: a packet that is not what was sent does not take the row from its phase either */
             stats->drop_corrupt++;
             return 0;

@@ -120,17 +120,6 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
     return filled;
 }
 
-static uint64_t next_timer(const void *state)
-{
-    const struct ina_ps_jobs *jobs = state;
-    uint64_t first = UINT64_MAX;
-    for (int i = 0; i < JOBS; i++) {
-        const uint64_t due = jobs->job[i].state ? ina_ps_next_timer(jobs->job[i].state) : UINT64_MAX;
-        first = due < first ? due : first;
-    }
-    return first;
-}
-
 static int next_handle(const void *state)
 {
     (void)state;
@@ -154,7 +143,7 @@ const struct ina_protocol ina_ps_machine = {
     .reductions = 1 << INA_SUM,
     .receive = receive,
     .frames_to_send = frames_to_send,
-    .next_timer = next_timer,
+    .next_timer = ina_ps_next_timer,
     .next_handle = next_handle,
     .submit = submit,
     .events = events,

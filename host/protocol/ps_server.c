@@ -49,11 +49,11 @@ static int turn(struct ina_ps_server *s)
     return moved;
 }
 
-/* With the lock, which it releases meanwhile: waits for a frame, a time-out or a call. */
+/* With the lock, which it releases meanwhile: waits for a frame or a call. A server has no timers. */
 static void rest(struct ina_ps_server *s)
 {
-    const uint64_t now = ina_now(), timer = ina_ps_machine.next_timer(s->jobs), due = ina_port_next_due(s->port);
-    uint64_t end = timer < due ? timer : due;
+    const uint64_t now = ina_now();
+    uint64_t end = ina_port_next_due(s->port);
     if ((s->port->fd < 0 || s->tx_full) && end > now + NAP_PS)
         end = now + NAP_PS;
     if (end <= now || ina_port_arm(s->port))

@@ -24,7 +24,8 @@ int ina_slots_valid(const struct ina_slots_shape *shape, const struct ina_worker
            && c->life && c->life <= shape->last_life && c->slots >= 1 && c->slots <= INA_MAX_SLOTS && !(c->slots & (c->slots - 1))
            && ina_lane_holds(c->lane, c->values) && ina_lane_shift(c->lane, (int)c->workers) > 0
            && c->rto_min_ps && c->rto_min_ps <= c->rto_max_ps && c->timeout_ps
-           && c->first_packet < 1ull << 63 && ina_rule_valid(c->rule) && (!is_keyed(shape, c) || (has_key(c) && c->lane == INA_KEYED_LANE));
+           && c->first_packet < 1ull << 63 && ina_rule_valid(c->rule) && (!is_keyed(shape, c) || (has_key(c) && c->lane == INA_KEYED_LANE))
+           && ina_options_valid(shape->options, c);
 }
 
 static size_t ready_offset(const struct ina_slots_shape *shape, uint32_t slots)

@@ -49,7 +49,7 @@ struct ina_slots_shape {          /* of a protocol's state */
     uint32_t check;
 };
 
-int ina_slots_valid(const struct ina_slots_shape *shape, const struct ina_worker_config *config); /* 1: but for the protocol's own fields */
+int ina_slots_valid(const struct ina_slots_shape *shape, const struct ina_worker_config *config); /* 1: but for fields that only the protocol reads */
 size_t ina_slots_head_size(const struct ina_slots_shape *shape, const struct ina_worker_config *config);
 size_t ina_slots_state_size(const struct ina_slots_shape *shape, const struct ina_worker_config *config);
 /* Clears the state and sets what is described above; exponent, floats: of ina_tensors_init. The configuration is valid. */

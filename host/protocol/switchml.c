@@ -30,9 +30,7 @@ struct state {                    /* slots.h; its slots are struct ina_slot, and
 enum { SHARDS, CHECK };
 static const struct ina_option options[] = {
     [SHARDS] = {"shards", "of the switch: packets of slot s go to its UDP port + s mod shards", 1, 16, 1, .power_of_two = 1},
-    [CHECK] = {"check", "1: check words protect sums from worker to worker; 2: also from forgery; 0: they do not (the same on all workers)", 0,
-               INA_CHECK_MODES - 1,
-               INA_CHECK_SUM},
+    [CHECK] = INA_CHECK_OPTION,
     {0},
 };
 
@@ -53,7 +51,7 @@ static inline struct ina_ahead *ahead_of(const struct state *st, uint32_t index)
 
 static int valid(const struct ina_worker_config *c)
 {
-    return ina_slots_valid(&shape, c) && ina_options_valid(options, c) && !(c->peer.port & (ina_option(options, c, SHARDS) - 1));
+    return ina_slots_valid(&shape, c) && !(c->peer.port & (ina_option(options, c, SHARDS) - 1));
 }
 
 static size_t state_size(const struct ina_worker_config *config)
@@ -112,19 +110,6 @@ static int init_as(struct state *st, const struct ina_worker_config *config, uin
         ina_tensors_routes(ina_slots_tensors(st));
     return 0;
 }
-
-/* Nothing starts before a tensor comes. */
-#define INIT(name, program)                                                                                     \
-    static int name(void *state, const struct ina_worker_config *config, uint64_t now __attribute__((unused))) \
-    {                                                                                                          \
-        return init_as(state, config, program);                                                                \
-    }
-
-INIT(init, INA_PROGRAM_SWITCHML)
-INIT(init_indices, INA_PROGRAM_THC)
-INIT(init_ahead, INA_PROGRAM_OMNIREDUCE)
-INIT(init_floats, INA_PROGRAM_FPISA)
-INIT(init_routes, INA_PROGRAM_RECEIVERS)
 
 /* All of this worker's packets before packet seq are answered. */
 static int is_drained(struct state *st, uint64_t seq)
@@ -659,61 +644,21 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
     return replies;
 }
 
-#define SWITCHML_WORKER(start) \
-    .init = (start), \
-    .options = options, \
-    .state_size = state_size, \
-    .stats_offset = stats_offset, \
-    .next_handle = ina_slots_next_handle, \
-    .submit = submit, \
-    .receive = receive, \
-    .frames_to_send = frames_to_send, \
-    .next_timer = ina_slots_next_timer, \
-    .expire = expire, \
-    .abort = ina_slots_abort, \
-    .events = ina_slots_events,
+/* The worker of a program, with its own kinds. Nothing starts before a tensor comes. */
+#define WORKER(worker, program, ...)                                                                                        \
+    static int init_##worker(void *state, const struct ina_worker_config *config, uint64_t now __attribute__((unused)))     \
+    {                                                                                                                       \
+        return init_as(state, config, INA_PROGRAM_##program);                                                               \
+    }                                                                                                                       \
+    const struct ina_protocol ina_##worker = {                                                                              \
+        .name = #worker, .init = init_##worker, .options = options, .state_size = state_size, .stats_offset = stats_offset, \
+        .next_handle = ina_slots_next_handle, .submit = submit, .receive = receive, .frames_to_send = frames_to_send,       \
+        .next_timer = ina_slots_next_timer, .expire = expire, .abort = ina_slots_abort, .events = ina_slots_events, __VA_ARGS__};
 
-const struct ina_protocol ina_switchml = {
-    .name = "switchml",
-    .reductions = INA_REDUCTIONS_SWITCHML,
-    .keyed = 1 << INA_SUM,
-    .max_workers = INA_MAX_WORKERS,
-    .frame_size = frame_size,
-    SWITCHML_WORKER(init)
-};
-
-const struct ina_protocol ina_thc = {
-    .name = "thc",
-    .reductions = INA_REDUCTIONS_THC,
-    .keyed = 1 << INA_SUM,
-    .max_workers = INA_MAX_WORKERS,
-    .frame_size = frame_size,
-    SWITCHML_WORKER(init_indices)
-};
-
-const struct ina_protocol ina_omnireduce = {
-    .name = "omnireduce",
-    .reductions = INA_REDUCTIONS_OMNIREDUCE,
-    .keyed = 1 << INA_SUM | 1 << INA_OWN,
-    .max_workers = INA_MAX_WORKERS,
-    .frame_size = frame_size,
-    SWITCHML_WORKER(init_ahead)
-};
-
-const struct ina_protocol ina_fpisa = {
-    .name = "fpisa",
-    .reductions = INA_REDUCTIONS_FPISA,
-    .keyed = 1 << INA_SUM,
-    .max_workers = INA_MAX_WORKERS,
-    .frame_size = frame_size,
-    SWITCHML_WORKER(init_floats)
-};
-
-const struct ina_protocol ina_receivers = {
-    .name = "receivers",
-    .reductions = INA_REDUCTIONS_RECEIVERS,
-    .keyed = 1 << INA_SUM,
-    .routes = 1,
-    .frame_size = frame_size_routes,
-    SWITCHML_WORKER(init_routes)
-};
+WORKER(switchml, SWITCHML, .reductions = INA_REDUCTIONS_SWITCHML, .keyed = 1 << INA_SUM, .max_workers = INA_MAX_WORKERS,
+       .frame_size = frame_size)
+WORKER(thc, THC, .reductions = INA_REDUCTIONS_THC, .keyed = 1 << INA_SUM, .max_workers = INA_MAX_WORKERS, .frame_size = frame_size)
+WORKER(omnireduce, OMNIREDUCE, .reductions = INA_REDUCTIONS_OMNIREDUCE, .keyed = 1 << INA_SUM | 1 << INA_OWN,
+       .max_workers = INA_MAX_WORKERS, .frame_size = frame_size)
+WORKER(fpisa, FPISA, .reductions = INA_REDUCTIONS_FPISA, .keyed = 1 << INA_SUM, .max_workers = INA_MAX_WORKERS, .frame_size = frame_size)
+WORKER(receivers, RECEIVERS, .reductions = INA_REDUCTIONS_RECEIVERS, .keyed = 1 << INA_SUM, .routes = 1, .frame_size = frame_size_routes)
