@@ -2,10 +2,7 @@
  * one distinct packet for each aggregator, the server turns every sum round, every worker checks every value of every result;
  * the switch alone is timed. serve(): the same packets into a parameter server, which alone is timed.
  */
-#include "port.h"
 #include "values.h"
-
-struct ina_switch;
 
 struct bench {
     struct ina_switch *sw;
@@ -30,21 +27,13 @@ static void write_frame(const struct bench *b, uint8_t *frame, uint32_t worker, 
     store32(frame + SEQUENCE, sequence);
     frame[INDEX] = (uint8_t)(slot >> 8);
     frame[INDEX + 1] = (uint8_t)slot;
-    for (uint32_t k = 0; k < b->values; k++)
-        store32(frame + HEADER + 4 * k, value(worker, sequence, k));
+    store_values(frame + HEADER, worker, sequence, b->values);
 }
 
 static void check(struct bench *b, const uint8_t *frame, uint32_t len)
 {
-    const uint32_t sequence = load32(frame + SEQUENCE);
-    uint32_t diff = len != HEADER + 4 * b->values || (frame[KIND] & 0xf0) != RESULT;
-    for (uint32_t k = 0; k < b->values && !diff; k++) {
-        uint32_t sum = 0;
-        for (uint32_t w = 0; w < b->workers; w++)
-            sum += value(w, sequence, k);
-        diff |= sum ^ load32(frame + HEADER + 4 * k);
-    }
-    b->wrong += diff != 0;
+    b->wrong += len != HEADER + 4 * b->values || (frame[KIND] & 0xf0) != RESULT
+                || !are_sums(frame + HEADER, b->workers, load32(frame + SEQUENCE), b->values);
     b->results++;
 }
 
@@ -68,20 +57,7 @@ static int send(struct bench *b, uint32_t worker, uint64_t round)
 static void drive(struct bench *b, uint32_t first, uint32_t last, uint64_t now)
 {
     const uint64_t start = cpu_time();
-    for (unsigned busy = 1; busy;) {
-        busy = 0;
-        for (uint32_t w = first; w <= last; w++) {
-            struct ina_packet pkts[64];
-            const int n = b->port[w]->ops->rx(b->port[w], pkts, (int)b->batch, now);
-            if (n <= 0)
-                continue;
-            for (int i = 0; i < n; i++)
-                pkts[i].ingress_port = (uint16_t)w;
-            b->input(b->sw, pkts, (unsigned)n, now);
-            b->port[w]->ops->rx_done(b->port[w], n);
-            busy = 1;
-        }
-    }
+    work_off(b->sw, b->input, b->port, first, last, b->batch, now);
     b->elapsed_ps += cpu_time() - start;
 }
 

@@ -7,26 +7,6 @@
 
 enum { SILENCE_MS = 1000 };
 
-static uint64_t wall_time(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000000u + (uint64_t)t.tv_nsec * 1000u;
-}
-
-static void fill(const struct bench *b, uint32_t worker, uint32_t tsi, struct ina_packet *pkt)
-{
-    uint32_t index = (tsi / b->slots & 1) << 15 | tsi % b->slots;
-    uint8_t *frame = pkt->data;
-    memcpy(frame, b->header + worker * HEADER, HEADER);
-    store32(frame + TSI, tsi);
-    frame[SLOT] = (uint8_t)(index >> 8);
-    frame[SLOT + 1] = (uint8_t)index;
-    for (uint32_t k = 0; k < b->values; k++)
-        store32(frame + WORDS + 4 * k, value(worker, tsi, k));
-    pkt->len = pkt->wire_len = WORDS + 4 * b->values;
-}
-
 static int put(struct bench *b, uint32_t worker, const uint32_t *tsis, int n)
 {
     struct ina_port *port = b->host[worker];
@@ -40,21 +20,6 @@ static int put(struct bench *b, uint32_t worker, const uint32_t *tsis, int n)
     return 0;
 }
 
-static int right(const struct bench *b, const struct ina_packet *pkt)
-{
-    uint32_t tsi = load32(pkt->data + TSI);
-    if (pkt->len != WORDS + 4 * b->values)
-        return 0;
-    for (uint32_t k = 0; k < b->values; k++) {
-        uint32_t sum = 0;
-        for (uint32_t w = 0; w < b->workers; w++)
-            sum += value(w, tsi, k);
-        if (load32(pkt->data + WORDS + 4 * k) != sum)
-            return 0;
-    }
-    return 1;
-}
-
 /* Receives a worker's results and answers each with its slot's next packet. Returns their number; -1: the port takes no more. */
 static int serve(struct bench *b, uint32_t worker, uint32_t total)
 {
@@ -64,7 +29,7 @@ static int serve(struct bench *b, uint32_t worker, uint32_t total)
     int n = port->ops->rx(port, pkts, 64, 0), k = 0;
     for (int i = 0; i < n; i++) {
         uint32_t tsi = load32(pkts[i].data + TSI) + b->slots;
-        b->wrong += !right(b, &pkts[i]);
+        b->wrong += !is_right(b, &pkts[i]);
         if (tsi < total)
             next[k++] = tsi;
     }
@@ -79,7 +44,7 @@ int exchange(struct bench *b)
 {
     uint32_t total = (uint32_t)b->rounds * b->slots;
     struct pollfd fds[32];
-    uint64_t start = wall_time();
+    uint64_t start = clock_time(CLOCK_MONOTONIC);
     b->packets = b->results = b->wrong = 0;
     for (uint32_t w = 0; w < b->workers; w++) {
         fds[w] = (struct pollfd){.fd = b->host[w]->fd, .events = POLLIN};
@@ -98,6 +63,6 @@ int exchange(struct bench *b)
         if (!busy && poll(fds, b->workers, SILENCE_MS) <= 0)
             return 1;
     }
-    b->elapsed_ps = wall_time() - start;
+    b->elapsed_ps = clock_time(CLOCK_MONOTONIC) - start;
     return 0;
 }

@@ -7,15 +7,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <time.h>
 #include <x86intrin.h>
 
-#include "port.h"
 #include "program.h"
 #include "protocol.h"
-
-struct ina_switch;
+#include "values.h"
 
 enum { WORKERS = 4, MAX_BATCH = 64, LONG = 100000, HEADERS = 64 };
 enum stage { WORKER_PORTS, BUILD, SWITCH_PORTS, SWITCH, DECODE, INGRESS, EGRESS, WAITING };
@@ -49,14 +45,6 @@ static uint64_t phase_cycles[2];
 static uint64_t spent(uint64_t since, uint64_t now)
 {
     return now - since < LONG ? now - since : 0;
-}
-
-/* Returns the processor time of this thread, ps: other load does not count. */
-static uint64_t cpu_time(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000000u + (uint64_t)t.tv_nsec * 1000u;
 }
 
 static void ingress(void *state, const struct ina_tables *tables, struct ina_packet *pkts, unsigned n, uint64_t now)
@@ -198,9 +186,7 @@ static uint32_t forward(struct complete *c, uint32_t w, uint64_t now)
 /* Returns the time of the monotonic clock, which workers' timers use. */
 static uint64_t wall(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000000u + (uint64_t)t.tv_nsec * 1000u;
+    return clock_time(CLOCK_MONOTONIC);
 }
 
 /* Measures the time one way between two processors, ps: two threads pass a cache line back and forth. */

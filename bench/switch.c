@@ -1,10 +1,7 @@
 /* Workers' ends of a switch in memory, for bench/switch.py: every round each worker sends one distinct packet per slot,
  * the switch works them off (this alone is timed), every worker checks every value of every result. One thread.
  */
-#include "port.h"
 #include "values.h"
-
-struct ina_switch;
 
 struct bench {
     struct ina_switch *sw;
@@ -18,6 +15,23 @@ struct bench {
 
 enum { HEADER = 52, TSI = 44, SLOT = 48, WORDS = 52 };
 
+static void fill(const struct bench *b, uint32_t worker, uint32_t tsi, struct ina_packet *pkt)
+{
+    const uint32_t index = (tsi / b->slots & 1) << 15 | tsi % b->slots;
+    uint8_t *frame = pkt->data;
+    memcpy(frame, b->header + worker * HEADER, HEADER);
+    store32(frame + TSI, tsi);
+    frame[SLOT] = (uint8_t)(index >> 8);
+    frame[SLOT + 1] = (uint8_t)index;
+    store_values(frame + WORDS, worker, tsi, b->values);
+    pkt->len = pkt->wire_len = WORDS + 4 * b->values;
+}
+
+static int is_right(const struct bench *b, const struct ina_packet *pkt)
+{
+    return pkt->len == WORDS + 4 * b->values && are_sums(pkt->data + WORDS, b->workers, load32(pkt->data + TSI), b->values);
+}
+
 static int send(struct bench *b, uint32_t worker, uint64_t round)
 {
     struct ina_port *port = b->host[worker];
@@ -27,18 +41,8 @@ static int send(struct bench *b, uint32_t worker, uint64_t round)
         int n = port->ops->tx_get(port, pkts, want);
         if (n != want)
             return -1;
-        for (int i = 0; i < n; i++, slot++) {
-            uint8_t *frame = pkts[i].data;
-            uint32_t tsi = (uint32_t)round * b->slots + slot;
-            memcpy(frame, b->header + worker * HEADER, HEADER);
-            store32(frame + TSI, tsi);
-            uint32_t index = (uint32_t)(round & 1) << 15 | slot;
-            frame[SLOT] = (uint8_t)(index >> 8);
-            frame[SLOT + 1] = (uint8_t)index;
-            for (uint32_t k = 0; k < b->values; k++)
-                store32(frame + WORDS + 4 * k, value(worker, tsi, k));
-            pkts[i].len = pkts[i].wire_len = WORDS + 4 * b->values;
-        }
+        for (int i = 0; i < n; i++, slot++)
+            fill(b, worker, (uint32_t)round * b->slots + slot, &pkts[i]);
         port->ops->tx_put(port, pkts, n, 0);
     }
     return 0;
@@ -52,18 +56,9 @@ static void verify(struct bench *b, uint32_t worker, uint64_t round)
     uint32_t slot = 0;
     for (int n; (n = port->ops->rx(port, pkts, 64, 0)) > 0; port->ops->rx_done(port, n))
         for (int i = 0; i < n; i++, slot++) {
-            const uint8_t *frame = pkts[i].data;
-            uint32_t tsi = (uint32_t)round * b->slots + slot, diff = 0;
-            if (pkts[i].len == WORDS + 4 * b->values)
-                for (uint32_t k = 0; k < b->values; k++) {
-                    uint32_t sum = 0;
-                    for (uint32_t w = 0; w < b->workers; w++)
-                        sum += value(w, tsi, k);
-                    diff |= sum ^ load32(frame + WORDS + 4 * k);
-                }
-            else
-                diff = 1;
-            b->wrong += diff || load32(frame + TSI) != tsi || memcmp(frame, header + 6, 6) != 0; /* to my address */
+            const uint32_t tsi = (uint32_t)round * b->slots + slot;
+            b->wrong += !is_right(b, &pkts[i]) || load32(pkts[i].data + TSI) != tsi
+                        || memcmp(pkts[i].data, header + 6, 6) != 0; /* to my address */
             b->results++;
         }
     b->wrong += slot != b->slots;
@@ -76,21 +71,7 @@ int run(struct bench *b)
             if (send(b, w, round))
                 return -1;
         uint64_t start = cpu_time();
-        for (unsigned busy = 1; busy;) {
-            busy = 0;
-            for (uint32_t w = 0; w < b->workers; w++) {
-                struct ina_packet pkts[64];
-                int n = b->port[w]->ops->rx(b->port[w], pkts, (int)b->batch, round);
-                if (n <= 0)
-                    continue;
-                for (int i = 0; i < n; i++)
-                    pkts[i].ingress_port = (uint16_t)w;
-                b->input(b->sw, pkts, (unsigned)n, round);
-                b->port[w]->ops->rx_done(b->port[w], n);
-                b->packets += (uint64_t)n;
-                busy = 1;
-            }
-        }
+        b->packets += work_off(b->sw, b->input, b->port, 0, b->workers - 1, b->batch, round);
         b->elapsed_ps += cpu_time() - start;
         for (uint32_t w = 0; w < b->workers; w++)
             verify(b, w, round);
