@@ -26,12 +26,9 @@ enum {
     INA_ATP_COLLISION = 0x4,
     INA_ATP_ECN = 0x2,
     INA_ATP_OVERFLOW = 0x1,
-    INA_ATP_LIFE_BITS = 16,
     INA_ATP_LIFE_SHIFT = 48,
-    INA_ATP_JOB_BITS = 8,
     INA_ATP_JOB_SHIFT = 40,
     INA_ATP_SEQUENCE_BITS = 40,
-    INA_ATP_SEQUENCE_SHIFT = 0,
     INA_ATP_PAYLOAD = INA_INTERNET_SIZE + 28
 };
 static_assert(sizeof(struct ina_atp_wire) == INA_ATP_PAYLOAD, "as in p4/include/atp/headers.p4");

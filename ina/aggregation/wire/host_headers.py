@@ -163,17 +163,18 @@ def _members(units: Sequence[Unit]) -> list[Unit]:
 
 
 def _bits(unit: Unit) -> list[tuple[str, str]]:
-    """Returns names and values of a unit's fields: masks in host byte order; in a unit that is too long for an enum, places."""
+    """Returns names and values of a unit's fields: masks in host byte order; in a unit that is too long for an enum, where each
+    begins, and how long the lowest is."""
     if len(unit.fields) == 1:
         return []
 
-    def of(field: Field) -> list[tuple[str, str]]:
-        name, shift = field.name.upper(), str(unit.shift(field))
+    def of(field: Field) -> tuple[str, str]:
+        name, shift = field.name.upper(), unit.shift(field)
         if unit.size == 8:
-            return [(f"{name}_BITS", str(field.width)), (f"{name}_SHIFT", shift)]
-        return [("TYPE_SHIFT", shift) if name == "MSG_TYPE" else (name, f"{unit.mask(field):#x}")]
+            return (f"{name}_SHIFT", str(shift)) if shift else (f"{name}_BITS", str(field.width))
+        return ("TYPE_SHIFT", str(shift)) if name == "MSG_TYPE" else (name, f"{unit.mask(field):#x}")
 
-    return [pair for field in unit.fields for pair in of(field)]
+    return [of(field) for field in unit.fields]
 
 
 def _size_codes(wire: Layout, prefix: str) -> list[str]:
