@@ -2,15 +2,30 @@
 #include "internet.h"
 #include "kernel.h"
 
-#include <arpa/inet.h>
-#include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER = INA_INTERNET_SIZE, FLAGS = HEADER + 1, RANK = HEADER + 2, NUMBER = HEADER + 4, /* where fields are: collective.h */
-       SENT = NUMBER + 4, LIMIT = SENT, MARKED = LIMIT + 4, DATA = SENT + 8, SELECTIVE = DATA, ECHO = SELECTIVE + 8, ACK = ECHO + 8,
-       SHORTEST = 60 /* bytes of a frame without its FCS */ };
+struct head {                  /* frames: collective.h */
+    struct ina_internet net;
+    uint8_t kind, flags;
+    uint16_t rank;
+    uint32_t number;
+} __attribute__((packed));
+struct data {
+    struct head head;
+    uint64_t sent;
+    uint8_t values[];
+} __attribute__((packed));
+struct ack {
+    struct head head;
+    uint32_t limit, marked;
+    uint64_t selective, echo;
+} __attribute__((packed));
+static_assert(sizeof(struct data) == INA_INTERNET_SIZE + 16 && sizeof(struct ack) == INA_INTERNET_SIZE + 32, "as in collective.h");
+
+enum { SHORTEST = 60 /* bytes of a frame without its FCS */ };
 enum { ELEMENT = sizeof(float) }; /* bytes of a tensor's element, in memory and in packets */
 static_assert(sizeof(int32_t) == ELEMENT, "the same for integers");
 enum { KIND_DATA = 1, KIND_ACK = 2, KIND_PROBE = 3, FLAG_PUSH = 1 };
@@ -57,36 +72,6 @@ void ina_collective_get_stats(const struct ina_collective *c, struct ina_worker_
 }
 
 /* ---- building -------------------------------------------------------------------------------------------------------- */
-
-static void put16(uint8_t *at, uint32_t value)
-{
-    at[0] = (uint8_t)(value >> 8);
-    at[1] = (uint8_t)value;
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-    value = htonl(value);
-    memcpy(at, &value, 4);
-}
-
-static void put64(uint8_t *at, uint64_t value)
-{
-    put32(at, (uint32_t)(value >> 32));
-    put32(at + 4, (uint32_t)value);
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-    uint32_t value;
-    memcpy(&value, at, 4);
-    return ntohl(value);
-}
-
-static uint64_t get64(const uint8_t *at)
-{
-    return (uint64_t)get32(at) << 32 | get32(at + 4);
-}
 
 void ina_collective_destroy(struct ina_collective *c)
 {
@@ -364,17 +349,13 @@ static int events(void *state, struct ina_event *into, int max)
 static void write_headers(struct ina_packet *pkt, const struct ina_collective *c, const struct peer *p, uint32_t kind,
                           uint32_t flags, uint32_t payload)
 {
-    uint8_t *d = pkt->data;
-    struct ina_internet *h = (struct ina_internet *)d;
-    ina_internet_write(h, &c->own, &p->address, DATA - HEADER + payload);
+    struct data *d = (struct data *)pkt->data;
+    *d = (struct data){.head = {.kind = (uint8_t)kind, .flags = (uint8_t)flags, .rank = htons((uint16_t)c->config.rank)}};
+    ina_internet_write(&d->head.net, &c->own, &p->address, sizeof *d - INA_INTERNET_SIZE + payload);
     if (kind == KIND_DATA && c->config.congestion == INA_DCTCP)
-        ina_internet_set_ecn(h, INA_INTERNET_ECN_CAPABLE);
-    memset(d + HEADER, 0, DATA - HEADER);
-    d[HEADER] = (uint8_t)kind;
-    d[FLAGS] = (uint8_t)flags;
-    put16(d + RANK, c->config.rank);
+        ina_internet_set_ecn(&d->head.net, INA_INTERNET_ECN_CAPABLE);
     uint32_t room = pkt->len + pkt->tailroom;
-    pkt->len = DATA + payload;
+    pkt->len = sizeof *d + payload;
     pkt->wire_len = pkt->len < SHORTEST ? SHORTEST : pkt->len;
     pkt->tailroom = room - pkt->len;
 }
@@ -386,22 +367,24 @@ static void write_data(struct ina_collective *c, struct peer *p, struct ina_pack
     uint64_t first = element_of(c, step, number - p->out_base);
     uint32_t bytes = ELEMENT * elements_at(c, step, first);
     write_headers(pkt, c, p, KIND_DATA, push ? FLAG_PUSH : 0, c->config.bare ? 0 : bytes);
-    put32(pkt->data + NUMBER, number);
-    put64(pkt->data + SENT, now);
+    struct data *d = (struct data *)pkt->data;
+    d->head.number = htonl(number);
+    d->sent = htobe64(now);
     if (c->config.bare)
-        pkt->wire_len = DATA + bytes < SHORTEST ? SHORTEST : DATA + bytes;
+        pkt->wire_len = sizeof *d + bytes < SHORTEST ? SHORTEST : (uint32_t)sizeof *d + bytes;
     else
-        memcpy(pkt->data + DATA, (const uint8_t *)c->tensor->out + ELEMENT * first, bytes);
+        memcpy(d->values, (const uint8_t *)c->tensor->out + ELEMENT * first, bytes);
 }
 
 static void write_ack(struct ina_collective *c, struct peer *p, struct ina_packet *pkt, const struct ina_ack *ack)
 {
-    write_headers(pkt, c, p, KIND_ACK, 0, ACK - DATA);
-    put32(pkt->data + NUMBER, ack->cumulative);
-    put32(pkt->data + LIMIT, ack->limit);
-    put32(pkt->data + MARKED, ack->marked);
-    put64(pkt->data + SELECTIVE, ack->selective);
-    put64(pkt->data + ECHO, ack->echo);
+    struct ack *a = (struct ack *)pkt->data;
+    write_headers(pkt, c, p, KIND_ACK, 0, sizeof *a - sizeof(struct data));
+    a->head.number = htonl(ack->cumulative);
+    a->limit = htonl(ack->limit);
+    a->marked = htonl(ack->marked);
+    a->selective = htobe64(ack->selective);
+    a->echo = htobe64(ack->echo);
 }
 
 /* Fills one frame to a peer: an acknowledgement, else data. 0: there is none. */
@@ -441,24 +424,24 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
 
 static void receive_data(struct ina_collective *c, struct peer *p, const struct ina_packet *pkt, uint64_t now)
 {
-    uint32_t number = get32(pkt->data + NUMBER), payload = pkt->len - DATA;
+    const struct data *d = (const struct data *)pkt->data;
+    uint32_t number = ntohl(d->head.number), payload = pkt->len - (uint32_t)sizeof *d;
     int early = !c->tensor || number - p->in_base >= p->in_end - p->in_base;
     uint8_t *copy = early ? malloc(payload + 1u) : NULL;
     if (early && !copy)
         return; /* as if it were lost */
-    int push = pkt->data[FLAGS] & FLAG_PUSH,
-        marked = (((const struct ina_internet *)pkt->data)->tos & INA_INTERNET_ECN) == INA_INTERNET_ECN_MARKED;
-    if (!ina_flow_accept(&p->flow, number, get64(pkt->data + SENT), push, marked)) {
+    const int push = d->head.flags & FLAG_PUSH, marked = (d->head.net.tos & INA_INTERNET_ECN) == INA_INTERNET_ECN_MARKED;
+    if (!ina_flow_accept(&p->flow, number, be64toh(d->sent), push, marked)) {
         c->stats.duplicates++;
         free(copy);
         return;
     }
     c->stats.results++;
     if (early) {
-        memcpy(copy, pkt->data + DATA, payload);
+        memcpy(copy, d->values, payload);
         p->early[number % c->config.window] = copy;
     } else {
-        apply(c, p, number, pkt->data + DATA, now);
+        apply(c, p, number, d->values, now);
     }
 }
 
@@ -466,21 +449,22 @@ static void take(struct ina_collective *c, const struct ina_tensor *tensors, con
 {
     c->stats.rx_packets++;
     c->stats.rx_bytes += pkt->wire_len;
-    uint32_t rank = pkt->len >= DATA ? (uint32_t)pkt->data[RANK] << 8 | pkt->data[RANK + 1] : UINT32_MAX;
+    const struct ack *a = (const struct ack *)pkt->data;
+    const uint32_t rank = pkt->len >= sizeof(struct data) ? ntohs(a->head.rank) : UINT32_MAX;
     if (rank >= c->config.ranks || c->peer_of[rank] == UINT32_MAX) {
         c->stats.drop_foreign++;
         return;
     }
     struct peer *p = &c->peers[c->peer_of[rank]];
-    if (pkt->data[HEADER] == KIND_DATA) {
+    if (a->head.kind == KIND_DATA) {
         receive_data(c, p, pkt, now);
-    } else if (pkt->data[HEADER] == KIND_ACK && pkt->len >= ACK) {
+    } else if (a->head.kind == KIND_ACK && pkt->len >= sizeof *a) {
         struct ina_ack ack = {
-            .cumulative = get32(pkt->data + NUMBER),
-            .limit = get32(pkt->data + LIMIT),
-            .marked = get32(pkt->data + MARKED),
-            .selective = get64(pkt->data + SELECTIVE),
-            .echo = get64(pkt->data + ECHO),
+            .cumulative = ntohl(a->head.number),
+            .limit = ntohl(a->limit),
+            .marked = ntohl(a->marked),
+            .selective = be64toh(a->selective),
+            .echo = be64toh(a->echo),
         };
         ina_flow_acknowledged(&p->flow, &ack, now);
     } else {
