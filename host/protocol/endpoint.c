@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +12,7 @@
 #include <unistd.h>
 
 #include "idle.h"
+#include "thread.h"
 
 enum { BACKLOG = 1 << 16 /* frames: no port holds more */ };
 enum { BATCH = 32, NO_DRIVER = 0, THREAD_DRIVES = 1, CALLER_DRIVES = 2 };
@@ -483,15 +482,9 @@ struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, con
         ina_idle_init(&e->idle, port->fd < 0 ? YIELDS_POLLED : YIELDS);
         protocol->init(e->state, config, e->caught_up);
         publish(e);
-        sigset_t all, before; /* signals are for the program's own threads */
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        error = pthread_create(&e->thread, NULL, run_thread, e);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (!error) {
-            pthread_setname_np(e->thread, "ina-endpoint");
+        error = ina_thread_start(&e->thread, "ina-endpoint", run_thread, e);
+        if (!error)
             return e;
-        }
     }
     release(e);
     errno = error;

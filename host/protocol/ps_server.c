@@ -3,14 +3,13 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "idle.h"
+#include "thread.h"
 
 enum { BATCH = 32, YIELDS = 3 /* before it sleeps */ };
 static const uint64_t NAP_PS = 50000000;          /* where no bell will ring: no fd, or a full ring */
@@ -121,15 +120,9 @@ struct ina_ps_server *ina_ps_server_start(struct ina_port *port)
     ina_idle_init(&s->idle, YIELDS);
     int error = s->jobs ? errno : ENOMEM;
     if (s->jobs && s->wake_fd >= 0) {
-        sigset_t all, before; /* signals are for the program's own threads */
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        error = pthread_create(&s->thread, NULL, run, s);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (!error) {
-            pthread_setname_np(s->thread, "ina-ps");
+        error = ina_thread_start(&s->thread, "ina-ps", run, s);
+        if (!error)
             return s;
-        }
     }
     release(s);
     errno = error;

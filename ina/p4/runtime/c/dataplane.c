@@ -6,8 +6,6 @@
 #define _GNU_SOURCE 1 /* ppoll, pthread_timedjoin_np */
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +15,7 @@
 
 #include "core.h"
 #include "idle.h"
+#include "thread.h"
 
 enum { RING = 256 };
 enum batch_state { WAITING, RUNNING, DONE, ABANDONED };
@@ -220,15 +219,9 @@ struct ina_dataplane *ina_dataplane_start(struct ina_switch *sw, const struct in
         pthread_mutex_init(&dp->lock, NULL);
         pthread_cond_init(&dp->done, &attr);
         pthread_condattr_destroy(&attr);
-        sigset_t all, before; /* signals are for the program's own threads */
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        error = pthread_create(&dp->thread, NULL, loop, dp);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (!error) {
-            pthread_setname_np(dp->thread, "ina-dataplane");
+        error = ina_thread_start(&dp->thread, "ina-dataplane", loop, dp);
+        if (!error)
             return dp;
-        }
         pthread_cond_destroy(&dp->done);
         pthread_mutex_destroy(&dp->lock);
         close(dp->bell);
