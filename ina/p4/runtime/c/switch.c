@@ -416,14 +416,6 @@ uint64_t ina_switch_next_due(const struct ina_switch *sw)
     return due;
 }
 
-int ina_switch_set_rate(struct ina_switch *sw, uint32_t port, uint64_t rate_bps)
-{
-    if (port >= INA_SWITCH_PORTS || !sw->ports[port].link)
-        return -EINVAL;
-    ina_link_set_rate(sw->ports[port].link, rate_bps);
-    return 0;
-}
-
 const struct ina_link_stats *ina_switch_link_stats(const struct ina_switch *sw, uint32_t port)
 {
     return port < INA_SWITCH_PORTS && sw->ports[port].link ? ina_link_get_stats(sw->ports[port].link) : NULL;

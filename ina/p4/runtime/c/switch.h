@@ -136,7 +136,6 @@ uint32_t ina_switch_headroom(const struct ina_switch *sw); /* that ina_switch_in
 void ina_switch_input(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now);
 uint64_t ina_switch_next_due(const struct ina_switch *sw); /* ps; UINT64_MAX: no queue has anything */
 void ina_switch_poll(struct ina_switch *sw, uint64_t now);
-int ina_switch_set_rate(struct ina_switch *sw, uint32_t port, uint64_t rate_bps); /* of its link; 0, -EINVAL: it has none */
 const struct ina_link_stats *ina_switch_link_stats(const struct ina_switch *sw, uint32_t port); /* NULL: it has no link */
 
 int ina_switch_execute(struct ina_switch *sw, struct ina_command *command); /* command->result */

@@ -189,11 +189,6 @@ static void egress_front(struct ina_packet *pkt)
 
 /* ---- traffic manager -------------------------------------------------------------------------------------------------- */
 
-static void none(struct ina_switch *sw, const struct ina_packet *pkt, enum ina_drop_reason why)
-{
-    ina_count_drop(sw, pkt->ingress_port, why);
-}
-
 /* Sends a packet to the destination in its metadata: 5.4, 5.7. */
 static void forward(struct ina_switch *sw, struct ina_packet *batch, unsigned i, uint64_t now)
 {
@@ -201,7 +196,7 @@ static void forward(struct ina_switch *sw, struct ina_packet *batch, unsigned i,
     const bool unicast = want.has_ucast && want.ucast_egress_port != INA_TNA_NO_PORT;
     const uint16_t cpu = sw->tna->replication.cpu_port;
     if (!unicast && !want.has_mcast_a && !want.has_mcast_b && !want.copy_to_cpu)
-        none(sw, &batch[i], INA_DROPPED_INGRESS);
+        ina_count_drop(sw, batch[i].ingress_port, INA_DROPPED_INGRESS);
     if (unicast)
         ina_copy_to(sw, batch, i, (struct ina_replica){want.ucast_egress_port, 0}, INA_NORMAL, now);
     if (want.has_mcast_a)
@@ -235,7 +230,7 @@ static void to_session(struct ina_switch *sw, struct ina_packet *batch, unsigned
     const struct ina_tna_session *session = id < INA_TNA_SESSIONS ? sw->tna->session[id] : NULL;
     struct ina_packet *pkt = &batch[i];
     if (!session || !session->enabled || !(session->directions & direction)) {
-        none(sw, pkt, INA_DROPPED_NO_SESSION);
+        ina_count_drop(sw, pkt->ingress_port, INA_DROPPED_NO_SESSION);
         return;
     }
     if (session->max_len && pkt->wire_len > session->max_len) {
@@ -255,14 +250,14 @@ static void after_ingress(struct ina_switch *sw, struct ina_packet *batch, unsig
     struct ina_tna *want = tna_of(pkt);
     uint8_t *original = sw->tna->originals ? sw->tna->originals + (size_t)i * sw->config.max_frame : NULL;
     if (pkt->verdict >= INA_FAILED || want->parser_drop) {
-        none(sw, pkt, want->parser_drop ? INA_DROPPED_MALFORMED : ina_end_of(pkt->verdict, INA_DROPPED_INGRESS));
+        ina_count_drop(sw, pkt->ingress_port, want->parser_drop ? INA_DROPPED_MALFORMED : ina_end_of(pkt->verdict, INA_DROPPED_INGRESS));
         return;
     }
     if (pkt->digest)
         ina_digest_add(sw, pkt, pipe->pipeline << 8 | pkt->digest, now);
     if (want->resubmit) { /* once, and not from quads 16 and 17: 7.14 */
         if (resubmitted || pkt->ingress_port % INA_TNA_PIPE_PORTS >= 64) {
-            none(sw, pkt, INA_DROPPED_PASSES);
+            ina_count_drop(sw, pkt->ingress_port, INA_DROPPED_PASSES);
             return;
         }
         struct ina_packet again = *pkt;
@@ -275,7 +270,7 @@ static void after_ingress(struct ina_switch *sw, struct ina_packet *batch, unsig
     if (want->mirror)
         mirror(sw, pkt, original, len, wire_len, INA_INGRESS_CLONE, sw->passes[i]);
     if (pkt->verdict == INA_DROP)
-        none(sw, pkt, INA_DROPPED_INGRESS);
+        ina_count_drop(sw, pkt->ingress_port, INA_DROPPED_INGRESS);
     else
         forward(sw, batch, i, now);
 }

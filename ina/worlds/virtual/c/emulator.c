@@ -332,8 +332,9 @@ int ina_emulator_set_rate(struct ina_emulator *em, struct ina_wire_end from, uin
     const struct ina_wire *wire = end_wire(em, from);
     if (!wire || !wire->connected)
         return -EINVAL;
+    const struct ina_link_config link = {.rate_bps = rate_bps, .delay_ps = wire->delay};
     if (from.kind == INA_NODE_SWITCH)
-        return ina_switch_set_rate(em->node[from.node]->sw, from.port, rate_bps);
+        return ina_switch_execute(em->node[from.node]->sw, &(struct ina_command){.op = INA_SET_LINK, .id = from.port, .link = &link});
     ina_link_set_rate(em->host[from.node]->nic, rate_bps);
     return 0;
 }
