@@ -2,7 +2,6 @@
 #define _GNU_SOURCE 1 /* memfd_create, seals */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,35 +33,19 @@ int ina_shm_create(uint32_t frames, uint32_t max_frame)
 struct ina_port *ina_port_shm_open(int memfd, int side, int bell, int peer_bell)
 {
     struct stat st;
-    struct ina_segment *segment = NULL;
-    uint8_t *base = MAP_FAILED;
-    int error = EPROTO;
-
     if (fstat(memfd, &st) < 0)
         return NULL;
-    int seals = fcntl(memfd, F_GET_SEALS);
-    if (seals < 0 || !(seals & F_SEAL_SHRINK))
-        goto fail;
-    base = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
-    segment = calloc(1, sizeof *segment);
-    if (base == MAP_FAILED || !segment) {
-        error = errno;
-        goto fail;
+    const int seals = fcntl(memfd, F_GET_SEALS);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK)) {
+        errno = EPROTO;
+        return NULL;
     }
-    segment->base = base;
-    segment->size = (size_t)st.st_size;
-    segment->owners = 1;
-    error = -ina_segment_check(segment, base, segment->size);
-    if (error)
-        goto fail;
-    struct ina_port *port = ina_segment_port(segment, side, side == 0, bell, peer_bell);
-    if (port)
-        return port;
-    error = errno;
-fail:
-    if (base != MAP_FAILED)
-        munmap(base, (size_t)st.st_size);
-    free(segment);
-    errno = error;
-    return NULL;
+    struct ina_segment *segment = ina_segment_map(memfd, 0, (size_t)st.st_size);
+    struct ina_port *port = segment ? ina_segment_port(segment, side, side == 0, bell, peer_bell) : NULL;
+    if (segment && !port) {
+        const int error = errno;
+        ina_segment_release(segment);
+        errno = error;
+    }
+    return port;
 }

@@ -80,20 +80,39 @@ void ina_segment_format(uint8_t *base, uint32_t frames, uint32_t max_frame)
     memcpy(base, &header, sizeof header);
 }
 
-int ina_segment_check(struct ina_segment *segment, const uint8_t *base, size_t size)
+/* Checks the header and copies its numbers. 0 or EPROTO. */
+static int check(struct ina_segment *segment)
 {
     struct ina_segment_header header; /* a copy: the peer may write while we look */
-    if (size < sizeof header)
-        return -EPROTO;
-    memcpy(&header, base, sizeof header);
-    if (header.magic != MAGIC || header.abi != INA_SEGMENT_ABI || header.size != size
-        || ina_segment_size(header.frames, header.max_frame) != size
+    if (segment->size < sizeof header)
+        return EPROTO;
+    memcpy(&header, segment->base, sizeof header);
+    if (header.magic != MAGIC || header.abi != INA_SEGMENT_ABI || header.size != segment->size
+        || ina_segment_size(header.frames, header.max_frame) != segment->size
         || header.stride != ina_segment_stride(header.max_frame))
-        return -EPROTO;
+        return EPROTO;
     segment->frames = header.frames;
     segment->max_frame = header.max_frame;
     segment->stride = header.stride;
     return 0;
+}
+
+struct ina_segment *ina_segment_map(int memfd, uint64_t at, size_t size)
+{
+    struct ina_segment *segment = calloc(1, sizeof *segment);
+    if (!segment)
+        return NULL;
+    segment->size = size;
+    segment->owners = 1;
+    segment->base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, (off_t)at);
+    int error = segment->base == MAP_FAILED ? errno : check(segment);
+    if (!error)
+        return segment;
+    if (segment->base != MAP_FAILED)
+        munmap(segment->base, size);
+    free(segment);
+    errno = error;
+    return NULL;
 }
 
 void ina_segment_release(struct ina_segment *segment)

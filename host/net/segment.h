@@ -48,8 +48,8 @@ uint32_t ina_segment_stride(uint32_t max_frame);
 size_t ina_segment_size(uint32_t frames, uint32_t max_frame); /* 0: numbers out of range */
 /* Writes the header of fresh, zeroed memory. */
 void ina_segment_format(uint8_t *base, uint32_t frames, uint32_t max_frame);
-/* Checks mapped memory of `size` bytes that another process wrote; copies the numbers. 0 or -EPROTO. */
-int ina_segment_check(struct ina_segment *segment, const uint8_t *base, size_t size);
+/* Maps a segment of `size` bytes that another process wrote, from byte `at` of a memfd on, for one owner. NULL + errno (EPROTO). */
+struct ina_segment *ina_segment_map(int memfd, uint64_t at, size_t size);
 void ina_segment_release(struct ina_segment *segment); /* the last owner unmaps */
 /* One side's port; on success it owns a share of the segment. NULL + errno. `wary`: the peer may go on writing to frames that it
  * has sent, so they are copied before use; then at most 64 are lent at once. */

@@ -458,30 +458,11 @@ static int set_groups(struct shared_port *p, uint64_t at)
     return 0;
 }
 
-/* Maps a seat's segment. NULL + errno. */
-static struct ina_segment *map_segment(const struct places *places, int memfd, uint32_t seat)
-{
-    struct ina_segment *segment = calloc(1, sizeof *segment);
-    if (!segment)
-        return NULL;
-    const off_t at = (off_t)(places->segments + seat * places->segment);
-    segment->size = places->segment;
-    segment->owners = 1;
-    segment->base = mmap(NULL, segment->size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, at);
-    int error = segment->base == MAP_FAILED ? errno : -ina_segment_check(segment, segment->base, segment->size);
-    if (!error)
-        return segment;
-    if (segment->base != MAP_FAILED)
-        munmap(segment->base, segment->size);
-    free(segment);
-    errno = error;
-    return NULL;
-}
-
 /* Opens the switch's side of a seat, and the host's side of one's own, and adds the former to the switch. 0 or an errno. */
 static int open_seat(struct shared_port *p, int memfd, uint32_t seat, int bell, int to_host)
 {
-    struct ina_segment *segment = map_segment(&p->shared.places, memfd, seat);
+    const struct places *places = &p->shared.places;
+    struct ina_segment *segment = ina_segment_map(memfd, places->segments + seat * places->segment, places->segment);
     if (!segment)
         return errno;
     int error = 0;
