@@ -26,8 +26,8 @@ struct complete {
     const int32_t *own[WORKERS], *sums;     /* values of each worker, and of all */
     struct ina_port *host[WORKERS], *port[WORKERS];
     int (*exponent)(const float *x, size_t count); /* the codec, for limit() */
-    void (*encode)(uint8_t *wire, const float *x, size_t count, int exponent, int shift);
-    void (*decode)(float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
+    void (*encode)(uint32_t lane, uint8_t *wire, const float *x, size_t count, int exponent, int shift);
+    void (*decode)(uint32_t lane, float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
     uint32_t batch, ahead, watch;           /* watch: 1 measures cycles */
     uint64_t count;                         /* tensors to reduce */
     uint64_t cycles[8];                     /* out: by stage; INGRESS and EGRESS are parts of SWITCH; WAITING: idle */
@@ -290,7 +290,7 @@ double limit(const struct complete *c, uint32_t values, uint8_t *frames, uint32_
             for (uint32_t i = 0; i < batch; i++) {
                 const float *x = (const float *)work[w]->in + (block + i) * values;
                 uint8_t *frame = frames + (w * batch + i) * stride;
-                c->encode(frame, x, values, c->exponent(x, values), 28);
+                c->encode(INA_LANE_INT32, frame, x, values, c->exponent(x, values), 28);
             }
         for (uint32_t w = 0; w < WORKERS; w++)
             for (uint32_t i = 0; i < batch; i++) {
@@ -308,8 +308,8 @@ double limit(const struct complete *c, uint32_t values, uint8_t *frames, uint32_
             }
         for (uint32_t w = 0; w < WORKERS; w++)
             for (uint32_t i = 0; i < batch; i++)
-                c->decode((float *)work[w]->out + (block + i) * values, frames + ((WORKERS + w) * batch + i) * stride, values, 20,
-                          28, 1);
+                c->decode(INA_LANE_INT32, (float *)work[w]->out + (block + i) * values, frames + ((WORKERS + w) * batch + i) * stride,
+                          values, 20, 28, 1);
     }
     return (double)(cpu_time() - start) / (double)(blocks / batch * batch * WORKERS);
 }
