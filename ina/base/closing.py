@@ -1,6 +1,9 @@
-"""Base of what holds memory, a thread or a connection: `with` closes it at the end of the block."""
+"""Base of what holds a switch, a process or a connection: `with` closes it at the end of the block; and what closes the parts of
+one that is not whole yet."""
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, Self
 
 
@@ -16,3 +19,13 @@ class Closing(Protocol):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def closing_on_error(close: Callable[[], object]) -> Iterator[None]:
+    """Calls ``close`` if the body fails, in whatever way."""
+    try:
+        yield
+    except BaseException:
+        close()
+        raise

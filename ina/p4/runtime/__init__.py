@@ -1,6 +1,6 @@
 """Runs a compiled program: tables, registers, multicast, counters, queues; one interface for all targets."""
 
-from ina.p4.runtime.closing import Closing
+from ina.base.closing import Closing
 from ina.p4.runtime.embedded import Link, Switch
 from ina.p4.runtime.entities import (
     CloneSessionEntry,

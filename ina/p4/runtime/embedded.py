@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ina.base.closing import Closing
 from ina.base.native import CData, ffi, lib
 from ina.p4.runtime.cells import Cells, Command
-from ina.p4.runtime.closing import Closing
 from ina.p4.runtime.control_plane import ControlPlane
 from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.parts import Generators, PipeScope, Telemetry

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ina.p4.runtime.closing import Closing
+from ina.base.closing import Closing
 from ina.p4.runtime.embedded import Link, Switch
 from ina.p4.runtime.entities import (
     CounterEntry,

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ina.base.closing import closing_on_error
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import Bells, Port, create_bells
-from ina.p4.runtime.closing import closing_on_error
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import Update
 from ina.p4.runtime.loaded_program import Program, open_program

@@ -23,8 +23,8 @@ from ina.aggregation.controller.reconcile import agree
 from ina.aggregation.controller.switch_host import Summary, plug_in, plug_server_in
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED, JobProgram, Sizes
+from ina.base.closing import closing_on_error
 from ina.p4.rpc.connections import CONNECTED, ELECTION_ID, Access, places_of
-from ina.p4.runtime.closing import closing_on_error
 from ina.p4.runtime.entities import CounterEntry, E, SwitchTarget, Update
 from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.p4info import P4Info

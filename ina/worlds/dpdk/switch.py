@@ -26,11 +26,11 @@ from typing import Any
 from ina.aggregation.control_socket.peers import add_user_option
 from ina.base import command, signals, tokens
 from ina.base.bounds import SECONDS, real, whole
+from ina.base.closing import closing_on_error
 from ina.net import dpdk
 from ina.net.dpdk import DpdkError
 from ina.net.ports import MAX_FRAME, MIN_FRAME
 from ina.p4.rpc import connections as rpc
-from ina.p4.runtime.closing import closing_on_error
 from ina.p4.runtime.shards import ShardedSwitch, pinned, shard_key
 from ina.worlds.dpdk import devices
 

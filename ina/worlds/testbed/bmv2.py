@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ina.base import paths
+from ina.base.closing import closing_on_error
 from ina.p4.compiler.build import compile_program
 from ina.p4.p4runtime.bmv2 import Bmv2, Bmv2Program
 from ina.p4.p4runtime.remote_switch import RemoteSwitch
 from ina.p4.runtime import EntityError
-from ina.p4.runtime.closing import closing_on_error
 from ina.p4.runtime.entities import CounterEntry, E, TableEntry, Update, insert
 from ina.p4.runtime.loaded_program import Program
 from ina.worlds.testbed.description import Description, Trunk

@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Collection
 
-from ina.p4.runtime.closing import closing_on_error
+from ina.base.closing import closing_on_error
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTMGRP_LINK = 1

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
+from ina.base.closing import closing_on_error
 from ina.net.ports import Port, memory_pair, open_packet
-from ina.p4.runtime.closing import closing_on_error
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import E, SwitchTarget, Update
 from ina.p4.runtime.tna_entities import front_panel

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 
 from ina.aggregation.controller.client import Client, SwitchProcess
 from ina.aggregation.worker import SWITCH
+from ina.base.closing import closing_on_error
 from ina.net.state import State, interface_exists, run_dir
-from ina.p4.runtime.closing import closing_on_error
 from ina.topology.points import points
 from ina.topology.topology import Node, Topology, TopologyError, check_size
 from ina.worlds.testbed.description import LINK_MISSES, LINK_PROBE, Description

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ina.base import paths
+from ina.base.closing import closing_on_error
 from ina.base.extras import Missing
 from ina.p4.compiler.build import compile_program
-from ina.p4.runtime.closing import closing_on_error
 from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import P4Info
 from ina.worlds.testbed.description import Description, Trunk

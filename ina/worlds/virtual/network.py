@@ -19,9 +19,9 @@ from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import WorkerConfig, fill_tensor
 from ina.aggregation.worker.errors import Event, event_from_c
 from ina.aggregation.worker.route import Route
+from ina.base.closing import Closing
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Faults
-from ina.p4.runtime.closing import Closing
 from ina.p4.runtime.embedded import Switch
 
 NEVER = 2**64 - 1
