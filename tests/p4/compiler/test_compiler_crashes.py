@@ -80,7 +80,7 @@ def test_properties_of_the_platform(tmp_path):
 }
 """
     assert expected in p4info_files.text(info)
-    assert b"\x52\x06\x08\x0a\x10\x14\x18\x1e" in p4info_files.binary(info)  # field 10: 6 bytes
+    assert b"\x5a\x06\x08\x0a\x10\x14\x18\x1e" in p4info_files.binary(info)  # field 11: 6 bytes
 
 
 @pytest.mark.fast
