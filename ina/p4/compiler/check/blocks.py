@@ -96,8 +96,6 @@ def _control_local(ctx: Context, local: ast.Node) -> None:
             action_declaration(ctx, local)
         case ast.TableDecl():
             table_declaration(ctx, local)
-        case ast.ValueSetDecl():
-            misplaced_value_set(ctx, local)
         case _:
             ctx.statement(local)
 

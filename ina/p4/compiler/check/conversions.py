@@ -15,8 +15,6 @@ from ina.p4.compiler.check.values import value_of
 from ina.p4.compiler.errors import Note, Span, fail
 from ina.p4.compiler.types import BitType, Type, TypeVar
 
-_RECORDS = (types.StructType, types.HeaderType, types.UnionType)
-
 
 def converts(e: ast.Expr, t: Type) -> bool:
     """Returns True if the checked expression `e` may stand where a `t` is expected, without a cast."""
@@ -295,7 +293,7 @@ def _parts(t: Type, count: int) -> list[Type] | None:
     """Returns the types of the elements of a `t` written as a list of `count` items; None if `t` is no list or composite."""
     if isinstance(t, types.TupleType):
         return list(t.elements)
-    if isinstance(t, _RECORDS):
+    if isinstance(t, types.RecordType):
         return [f.type for f in t.fields.values()]
     if isinstance(t, types.StackType):
         return [t.element] * t.size

@@ -228,16 +228,12 @@ def _check_match(kind: str, e: ast.Expr, t: Type) -> None:
 
 def _has_plain_name(e: ast.Expr) -> bool:
     """Returns True if the text of `e` is a name for the control plane (§18.3.2)."""
-    while True:
-        match e:
-            case ast.Name():
-                return True
-            case ast.Member() | ast.Slice() | ast.Index():
-                e = e.base
-            case ast.Call():
-                return e.kind in ("header_method", "packet_in", "table_apply")
-            case _:
-                return False
+    match e:
+        case ast.Member() | ast.Slice() | ast.Index():
+            return _has_plain_name(e.base)
+        case ast.Call():
+            return e.kind in ("header_method", "packet_in", "table_apply")
+    return isinstance(e, ast.Name)
 
 
 # --- sets of values in entries, and in select cases (§8.14) -----------------------------------------------------------

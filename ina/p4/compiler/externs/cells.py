@@ -189,6 +189,15 @@ class MeterObject(CellObject[ir.Meter]):
     def give(self, low: Lowering, use: TableUse, instance: Instance, cells: ir.Meter) -> None:
         use.table.meter = cells
 
+    def create(self, machine: Machine, instance: Instance) -> MeterArray:
+        size = ANY_SIZE if is_direct(instance) else instance.args["size"]
+        return MeterArray(instance.name, size, instance.args["type"].lower())
+
+    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
+        """Attaches a meter of a table's entries, configured by their handles: `table.meter_states.configure(handle, ...)`."""
+        table.attached.append(instance)
+        table.meter_states = machine.state(instance, MeterArray)
+
 
 class V1Meter(MeterObject):
     names = ("meter", "direct_meter")
@@ -209,16 +218,6 @@ class V1Meter(MeterObject):
         color = low.code.temp(32, name="color")
         low.emit(operations.Measure(meter, targets=[color], args=[index]))
         low.assign(target, fold.cast(color, *shape_of(call.params[1].type, call)), call)
-
-    def create(self, machine: Machine, instance: Instance) -> MeterArray | None:
-        if is_direct(instance):
-            return None  # the table has it
-        return MeterArray(instance.name, instance.args["size"], instance.args["type"])
-
-    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
-        """Attaches a meter of a table's entries, configured by their handles: `table.meter_states.configure(handle, ...)`."""
-        table.attached.append(instance)
-        table.meter_states = MeterArray(instance.name, ANY_SIZE, instance.args["type"])
 
     def interpret(self, machine: V1Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> None:
         packet = machine.packet
@@ -251,14 +250,6 @@ class Meter(MeterObject):
         green, yellow, red = (fold.const(instance.args.get(name, value), 8) for name, value in COLORS.items())
         others = fold.cond(fold.eq(result, fold.const(1, 32)), yellow, red)
         return fold.cond(fold.eq(result, fold.const(0, 32)), green, others)
-
-    def create(self, machine: Machine, instance: Instance) -> MeterArray:
-        size = ANY_SIZE if is_direct(instance) else instance.args["size"]
-        return MeterArray(instance.name, size, instance.args["type"].lower())
-
-    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
-        table.attached.append(instance)
-        table.meter_states = machine.state(instance, MeterArray)
 
     def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> int:
         meter = machine.state(instance, MeterArray)

@@ -339,17 +339,14 @@ def _parse_property(
                 kind, kind_span = p.parse_name("a match kind")
                 table.keys.append(ast.TableKey(join(expr.span, kind_span), expr, kind, annotations=parse_annotations(p)))
                 p.expect(";", "after the key")
-            return
         case "actions":
             for _ in p.braced("before the actions of the table"):
                 table.actions.append(_parse_action_ref(p, parse_annotations(p)))
                 p.expect(";", "after the action")
-            return
         case "entries":
             table.const_entries = is_const
             for _ in p.braced("before the entries of the table"):
                 table.entries.append(_parse_entry(p, is_const))
-            return
         case "default_action":
             if not table.actions:
                 fail(span, f"the actions of table '{table.name}' must stand before its default_action")
@@ -359,7 +356,8 @@ def _parse_property(
             table.size_expr = parse_expression(p)
         case _:
             table.properties[prop] = ast.Property(span, prop, parse_expression(p), is_const, annotations=annotations)
-    p.expect(";", f"after the property '{prop}'")
+    if prop not in ("key", "actions", "entries"):
+        p.expect(";", f"after the property '{prop}'")
 
 
 def _parse_action_ref(p: TokenStream, annotations: list[ast.Annotation]) -> ast.ActionRef:

@@ -218,9 +218,7 @@ def _parse_named_statement(p: TokenStream, annotations: list[ast.Annotation]) ->
     if following in ("id", "<", "[", "(") and (following == "id" or p.starts_type()):
         start, depth = p.pos, p.depth
         type_ref = parse_type(p)
-        if p.at("(") and not _is_constructed_call(p):
-            return parse_instantiation(p, annotations, type_ref)
-        if p.kind == "id":
+        if p.kind == "id" or (p.at("(") and not _is_constructed_call(p)):
             return parse_variable_or_instance(p, annotations, type_ref)
         p.pos, p.depth = start, depth
     return _parse_simple_statement(p, ";")

@@ -283,9 +283,7 @@ def hits(kind: str, match: Match, value: Value, t: Type) -> bool:
 
 def canonical(kind: str, match: Match, t: Type, subject: str) -> Match:
     """Returns a match in the form that `hits` needs. `subject` begins the error messages. Raises TableError."""
-    if kind == "selector":
-        return None
-    if match is None:
+    if match is None or kind == "selector":
         if kind == "exact":
             raise TableError(f"{subject}: an exact key needs a value")
         return None

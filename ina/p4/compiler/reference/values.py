@@ -158,11 +158,7 @@ class Record(Aggregate):
     def leaves(self) -> Iterator[tuple[Value, Type]]:
         if not self.is_header or self.valid:
             for name, f in self.type.fields.items():
-                value = self.fields[name]
-                if isinstance(value, Aggregate):
-                    yield from value.leaves()
-                else:
-                    yield value, strip_new(f.type)
+                yield from leaves(self.fields[name], f.type)
 
     def __repr__(self) -> str:
         mark = "" if not self.is_header or self.valid else "!"
