@@ -193,9 +193,7 @@ class Attributes:
     def read(self, request: bfrt.TableAttribute, where: Where) -> bfrt.Entity:
         """The bfrt.Entity that answers `request`, a TableAttribute."""
         table, kind = self._table(request)
-        entity = bfrt.Entity()
-        entity.table_attribute.table_id = table.id
-        attribute = entity.table_attribute
+        attribute = bfrt.TableAttribute(table_id=table.id)
         if kind == "entry_scope":
             attribute.entry_scope.CopyFrom(self._scopes.get(table.name) or _all())
         elif kind == "idle_table":
@@ -215,7 +213,7 @@ class Attributes:
             attribute.pre_device_config.pre_fast_failover.enable = False
         else:
             raise EntityError(f"table {table.name}: attribute {kind} is not supported", "UNIMPLEMENTED")
-        return entity
+        return bfrt.Entity(table_attribute=attribute)
 
     def _adjust(self, table: Table) -> str:
         """The register with the number of bytes that a meter adds to a packet: of a Meter's table, or a table's direct meter."""

@@ -304,8 +304,7 @@ class ProgramTables:
         return pipe is None or any(pipe == group[0] for group in groups)
 
     def handle(self, table: Table, row: Row, where: Where) -> int:
-        scoped = self._groups_of(table)
-        entries = self._matching(table, row, where.pipe if scoped else None) if row.key else []
+        entries = self._matching(table, row, where.pipe if self._groups_of(table) else None) if row.key else []
         if not entries:
             raise EntityError(f"table {table.name}: there is no such entry", "NOT_FOUND")
         pipe, number = self.switch.entry_number(entries[0])
@@ -370,14 +369,13 @@ class ProgramTables:
     # ---- reading
 
     def read(self, table: Table, row: Row, where: Where) -> list[Row]:
-        pipe, entry_pipe = where.pipe, where.pipe
+        pipe = where.pipe
         if table.kind in ("Register", "RegisterParam"):
             return self._read_registers(table, row, pipe)
         if table.kind in INDEX:
             return self._read_cells(table, row, pipe)
         scoped = self._groups_of(table) if table.kind in MATCH_TABLES else ()
-        if not scoped:  # pipes share their entries, but each has its own counters and cells
-            entry_pipe = None
+        entry_pipe = pipe if scoped else None  # pipes that share their entries still have counters and cells of their own
         if row.is_default:
             if scoped and pipe is None:
                 raise EntityError(f"table {table.name}: pipes have defaults of their own: name one")

@@ -219,7 +219,7 @@ def fixed_tables() -> dict[str, Any]:
         if word == "table":
             action = None
             tables.append({"name": first, "id": int(rest[0], 16), "table_type": rest[1], "size": int(rest[2]), "annotations": [],
-                           "depends_on": [], "key": [], "action_specs": [], "data": [], "supported_operations": [],
+                           "depends_on": [], "key": [], "data": [], "supported_operations": [],
                            "attributes": ATTRIBUTES.get(first, [])})
             continue
         table, name = tables[-1], rest[0]
@@ -230,7 +230,7 @@ def fixed_tables() -> dict[str, Any]:
                 else None
             )
             if action:
-                table["action_specs"].append(action)
+                table.setdefault("action_specs", []).append(action)
             continue
         kind, marks = re.fullmatch(r"(.*?)([*!]*)", rest[1]).groups()  # type: ignore[union-attr]
         field = {"id": int(first), "name": name, "repeated": "*" in marks, "annotations": [], "type": _type(kind)}
@@ -240,7 +240,4 @@ def fixed_tables() -> dict[str, Any]:
             action["data"].append({**field, "mandatory": False, "read_only": False})
         else:
             table["data"].append({"mandatory": False, "read_only": "!" in marks, "singleton": field})
-    for table in tables:
-        if not table["action_specs"]:
-            del table["action_specs"]
     return {"schema_version": "1.0.0", "tables": tables, "learn_filters": []}

@@ -245,6 +245,4 @@ def hash_of(words: list[int], bits: str) -> int:
             value = sum(value << at for at in range(0, result, width))
     result_mask = (1 << result) - 1
     value &= result_mask
-    if rotate:
-        value = (value << rotate | value >> (result - rotate)) & result_mask
-    return (value ^ seed) & result_mask
+    return ((value << rotate | value >> (result - rotate)) ^ seed) & result_mask

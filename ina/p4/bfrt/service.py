@@ -186,10 +186,8 @@ class Server(Closing):
                 break
             try:
                 errors.append(self._update(device, update, request.target, undo if atomic else None))
-            except EntityError as error:
-                errors.append(_error(error.code, str(error)))
             except Exception as error:  # any input of one item: the others still get their answers
-                errors.append(_internal(error))
+                errors.append(_error(error))
             if ignore_not_found and errors[-1].canonical_code == CODES["NOT_FOUND"]:  # then `code` reports it
                 kind = device.info.table(update.entity.table_entry.table_id).kind  # of $PORT the published driver returns no code
                 code = 0 if kind == "PortConfigure" else CODES["NOT_FOUND"]
@@ -256,10 +254,8 @@ class Server(Closing):
             try:
                 entities += self._answers(device, entity, request.target)
                 errors.append(bfrt.Error())
-            except EntityError as error:
-                errors.append(_error(error.code, str(error)))
             except Exception as error:  # any input of one item: the others still get their answers
-                errors.append(_internal(error))
+                errors.append(_error(error))
         in_response = metadata.get("error_in_resp") == "1"
         failed = any(e.canonical_code for e in errors)
         for at in range(0, len(entities), ENTITIES):
@@ -532,14 +528,12 @@ def _object_id(device: Device, request: bfrt.ObjectId) -> bfrt.Entity:
     return bfrt.Entity(object_id=bfrt.ObjectId(id=number))
 
 
-def _internal(error: Exception) -> bfrt.Error:
+def _error(error: Exception) -> bfrt.Error:
+    if isinstance(error, EntityError):
+        return bfrt.Error(canonical_code=CODES[error.code], message=str(error), space="ina")
     if not isinstance(error, (OSError, TimeoutError)):
         log.exception("an item of a call failed")
-    return _error("INTERNAL", f"{type(error).__name__}: {error}")
-
-
-def _error(code: str, message: str) -> bfrt.Error:
-    return bfrt.Error(canonical_code=CODES[code], message=message, space="ina")
+    return bfrt.Error(canonical_code=CODES["INTERNAL"], message=f"{type(error).__name__}: {error}", space="ina")
 
 
 def _abort(context: grpc.ServicerContext, errors: list[bfrt.Error]) -> NoReturn:

@@ -344,6 +344,7 @@ class _Batch:
             pipeline.collect_digests(time.time_ns())  # packets so far, under the configs so far (§9.7: INSERT enables)
         self.digests = pipeline.digests.kinds()
         pipeline.translator.begin()
+        self.items = [(i, t) for i in range(len(updates)) if (t := self._translate(i)) is not None]
 
     def _translate(self, i: int) -> list[Update] | None:
         """The switch's updates of update `i`; None: it is wrong, and its error is set."""
@@ -381,7 +382,7 @@ class _Batch:
 
     def each(self) -> None:
         """CONTINUE_ON_ERROR. As long as nothing fails, all updates are one change of the switch."""
-        todo = [(i, t) for i in range(len(self.updates)) if (t := self._translate(i)) is not None]
+        todo = self.items
         self.pipeline.digests.configure(self.digests)
         while todo:
             failed = self._write(todo)
@@ -397,9 +398,8 @@ class _Batch:
 
     def all_or_none(self) -> None:
         """ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC."""
-        items = [(i, t) for i in range(len(self.updates)) if (t := self._translate(i)) is not None]
-        if len(items) == len(self.updates):
-            failed = self._write(items)
+        if len(self.items) == len(self.updates):
+            failed = self._write(self.items)
             if failed is not None and failed < 0:
                 self.errors[0] = error_of("RESOURCE_EXHAUSTED", "the batch as a whole does not fit the switch")
         if not any(e.canonical_code for e in self.errors):
