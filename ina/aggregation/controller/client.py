@@ -35,7 +35,7 @@ class ControlError(RuntimeError):
 
 @dataclass(frozen=True)
 class Attachment:
-    """What the controller says to a worker: addresses as frames have them, its window, and its port's offer with descriptors."""
+    """Answer of the controller to a worker: addresses as frames have them, its window, and its port's offer with descriptors."""
 
     job: str
     worker: int
