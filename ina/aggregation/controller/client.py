@@ -12,17 +12,19 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ina.aggregation import completion, port_kinds
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect, listen, shown
 from ina.aggregation.control_socket.messages import Malformed, printable
 from ina.aggregation.control_socket.peers import peer
-from ina.aggregation.worker.config import WorkerConfig
 from ina.base import paths
 from ina.base.native import lib
 from ina.base.once import Once
 from ina.net.ports import Address
+
+if TYPE_CHECKING:
+    from ina.aggregation.worker.config import WorkerConfig
 
 
 class ControlError(RuntimeError):
@@ -59,6 +61,8 @@ class Attachment:
 
     def config(self, **own: Any) -> WorkerConfig:
         """Returns the worker's configuration; ``own``: the fields that each worker chooses (rto_min, timeout, ...)."""
+        from ina.aggregation.worker.config import WorkerConfig  # NumPy, which a command's help does without
+
         return WorkerConfig(
             worker=self.worker, workers=self.workers, job=self.number, life=self.life, slots=self.slots, values=self.values,
             protocol=self.protocol, address=self.address, switch=self.switch,
