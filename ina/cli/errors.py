@@ -22,17 +22,22 @@ def is_expected(error: Exception) -> bool:
     return is_own or isinstance(error, (OSError, ValueError))
 
 
+def exit_status(error: Exception, wrong: int = 1) -> int:
+    """Prints an error on standard error, or raises it, if it is none for the user. Returns the exit status: 2 for a wrong
+    configuration, else ``wrong``."""
+    if not is_expected(error):
+        raise error
+    print(error if isinstance(error, CompileError) else f"ina: {line(error)}", file=sys.stderr)
+    return 2 if isinstance(error, ConfigError) else wrong
+
+
 def reported(command: Command, wrong: int = 1) -> Command:
-    """Returns the command with its errors as messages on standard error. Exit status: 2 for a wrong configuration, else
-    ``wrong``."""
+    """Returns the command with its errors reported."""
 
     def run(args: argparse.Namespace) -> int:
         try:
             return command(args)
         except Exception as error:
-            if not is_expected(error):
-                raise
-            print(error if isinstance(error, CompileError) else f"ina: {line(error)}", file=sys.stderr)
-            return 2 if isinstance(error, ConfigError) else wrong
+            return exit_status(error, wrong)
 
     return run

@@ -148,13 +148,13 @@ def _guarded(args: argparse.Namespace) -> int:
     except ConfigError as error:
         print("\n".join(f"ina: {problem.text}" for problem in error.problems), file=sys.stderr)
         return 2
-    except OSError as error:
-        print(f"ina: {error.filename or getattr(args, 'results', '')}: {error.strerror}", file=sys.stderr)
-        return 1
     except Exception as error:
         if not is_expected(error):
             raise
-        print(f"ina: {error}", file=sys.stderr)
+        text = str(error)
+        if isinstance(error, OSError) and error.strerror:  # not ours, which are of its kind, too
+            text = f"{error.filename or getattr(args, 'results', '')}: {error.strerror}"
+        print(f"ina: {text}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
         status, word = (signals.STATUS, "terminated") if isinstance(error, signals.Terminated) else (130, "interrupted")

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 from ina.aggregation import protocols
 from ina.base.bounds import whole
 from ina.base.plurals import counted
-from ina.cli.errors import reported
+from ina.cli.errors import exit_status
 
 if TYPE_CHECKING:
     from ina.aggregation.entries import JobProgram
+    from ina.p4.runtime.loaded_program import Program
     from ina.p4.runtime.p4info import P4Info
+    from ina.topology import Topology
+    from ina.worlds.virtual.explorer import Explorer
 
 
 def add_arguments(subparsers: argparse._SubParsersAction) -> None:
@@ -57,7 +60,7 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     for name in ("losses", "duplicates", "timeouts"):
         budget.add_argument(f"--{name}", type=whole(0, 1000, "states multiply with each"), metavar="N", help="on one path")
     budget.add_argument("--depth", type=whole(1, 10**6), metavar="N", help="steps from the start (default: all)")
-    explore.set_defaults(main=reported(main, 2))
+    explore.set_defaults(main=main)
     simulate = subparsers.add_parser(
         "simulate",
         description="Runs a protocol's compiled program, its workers, its parameter server and the real controller in virtual "
@@ -73,10 +76,11 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     simulate.add_argument("--length", type=whole(1, 10**9), default=20_000, metavar="N",
                           help="events of one seed, about (default: 20000)")
     simulate.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: that of the protocol)")
-    simulate.set_defaults(main=reported(simulate_main, 2))
+    simulate.set_defaults(main=simulate_main)
 
 
-def main(args: argparse.Namespace) -> int:
+def _walks(args: argparse.Namespace) -> tuple[Topology, list[tuple[int, Explorer]]]:
+    """Returns the network, and each walk with the number of its first packet. Raises what is wrong with the arguments."""
     import numpy as np
 
     from ina.base import paths
@@ -84,7 +88,6 @@ def main(args: argparse.Namespace) -> int:
     from ina.p4.runtime.loaded_program import Program
     from ina.topology import specified
     from ina.worlds.virtual.explorable import job, starts
-    from ina.worlds.virtual.explorer import Budget, Explorer
     from ina.worlds.virtual.restarts import jobs
 
     if args.then and (args.published or args.dtype != "int32" or args.tensors > 1):
@@ -111,7 +114,16 @@ def main(args: argparse.Namespace) -> int:
         return job(program, network, protocol=protocol.name, **options, dtype=getattr(np, args.dtype), count=args.tensors,
                    strict=not args.published, first=first, maximum=args.maxima, late=args.late)
 
-    walks = [(first, explorer(first)) for first in args.first or starts(protocol, args.slots)]
+    return network, [(first, explorer(first)) for first in args.first or starts(protocol, args.slots)]
+
+
+def main(args: argparse.Namespace) -> int:
+    from ina.worlds.virtual.explorer import Budget
+
+    try:
+        network, walks = _walks(args)
+    except Exception as error:
+        return exit_status(error, 2)
     counts = {name: getattr(args, name) for name in ("losses", "duplicates", "timeouts")}
     budget = Budget(**{name: count or 0 for name, count in counts.items()})
     bounded = args.depth is not None or any(count is not None for count in counts.values())
@@ -162,26 +174,37 @@ def _check_statement(protocol: JobProgram, p4info: P4Info, program: Path | None)
                          f"{protocol.name}'s")
 
 
-def simulate_main(args: argparse.Namespace) -> int:
-    import logging
-    from collections import Counter
-
+def _simulated(args: argparse.Namespace, protocol: str) -> Program:
+    """Returns the program. Raises what is wrong with the arguments."""
     from ina.aggregation.entries import program_named
     from ina.base import paths
     from ina.p4.compiler.build import compile_program
     from ina.p4.runtime.loaded_program import Program
     from ina.worlds.virtual.applications import applied_reductions
-    from ina.worlds.virtual.simulation import Simulation, macros
+    from ina.worlds.virtual.simulation import macros
 
-    # it warns of switches, and parameter servers, that do not answer
-    logging.getLogger("ina.aggregation.controller").setLevel(logging.ERROR)
-    protocol = args.protocol or protocols.DEFAULT
     entries = program_named(protocol)
     built = compile_program(args.program or protocols.program(protocol), defines=macros(protocol),
                             include_dirs=[paths.p4_dir()])
     program = Program(built.so_path)
     _check_statement(entries, program.p4info, args.program)
     applied_reductions(entries)
+    return program
+
+
+def simulate_main(args: argparse.Namespace) -> int:
+    import logging
+    from collections import Counter
+
+    from ina.worlds.virtual.simulation import Simulation
+
+    # it warns of switches, and parameter servers, that do not answer
+    logging.getLogger("ina.aggregation.controller").setLevel(logging.ERROR)
+    protocol = args.protocol or protocols.DEFAULT
+    try:
+        program = _simulated(args, protocol)
+    except Exception as error:
+        return exit_status(error, 2)
     began, events, tensors, seed = time.monotonic(), 0, 0, args.seed
     faults: Counter[str] = Counter()
     while events < args.events:

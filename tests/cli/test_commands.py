@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import shutil
 import sys
@@ -11,9 +12,14 @@ import pytest
 from capabilities import need
 
 from ina import cli
+from ina.aggregation.worker import JobTimeout
+from ina.aggregation.worker.errors import Event
 from ina.base import error_text, paths
+from ina.cli import experiment
 from ina.cli.commands import COMMANDS, GROUPS
 from ina.lab import library, plan
+from ina.worlds.virtual.explorer import Explorer
+from ina.worlds.virtual.simulation import Simulation
 
 HEAVY = {"numpy", "torch", "grpc", "google", "rich", "scapy", "matplotlib", "networkx", "cffi", "ina._native"}
 
@@ -134,6 +140,35 @@ def test_a_wrong_file_or_value_is_one_line(argv, status, message, folder, capsys
     need("cc", *(["p4runtime"] if argv.startswith(("controller", "switch")) else []))
     assert cli.main(argv.split()) == status
     assert capsys.readouterr().err == message
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("error", "message"), [
+    (JobTimeout(Event(0, 1, False, 3, 7, (1,), 0)), str(JobTimeout(Event(0, 1, False, 3, 7, (1,), 0)))),
+    (FileNotFoundError(2, "No such file", "a"), "a: No such file\n"),
+    (OSError(28, "No space left"), "results: No space left\n"),
+    (ValueError("wrong"), "wrong\n"),
+])
+def test_an_error_of_an_experiment_is_told_as_it_is(error, message, capsys):
+    """Also those of ours that are of the system's kinds."""
+    def action(args, console):
+        raise error
+
+    assert experiment._guarded(argparse.Namespace(action=action, results="results", then="")) == 1
+    assert capsys.readouterr().err.startswith(f"ina: {message}")
+
+
+@pytest.mark.build
+@pytest.mark.parametrize(("argv", "method"), [("simulate --seed 7 --length 50", Simulation), ("explore", Explorer)])
+def test_an_error_after_the_start_is_not_told_as_one_of_the_arguments(argv, method, monkeypatch):
+    need("cc")
+
+    def fail(*args, **keys):
+        raise ValueError("in the middle")
+
+    monkeypatch.setattr(method, "run" if method is Simulation else "saturate", fail)
+    with pytest.raises(ValueError, match="in the middle"):
+        cli.main(argv.split())
 
 
 @pytest.mark.fast

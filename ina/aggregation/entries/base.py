@@ -248,17 +248,17 @@ def statement(p4info: P4Info) -> tuple[str, Sizes] | None:
     expected = keys == {"protocol", "values", "slots"}
     if not expected or not isinstance(protocol, str) or not isinstance(values, int) or not isinstance(slots, int):
         raise ValueError(f"@ina_program: {pairs}, expected {ANNOTATION}")
+    own = lib.INA_WIRE_VERSION
+    wire = pairs.get("wire", 1 if protocol in protocols.names() else own)  # frames of users' own may have no check header
+    speaks = f"@ina_program: the program speaks wire version {wire}, this ina {own}"
+    if isinstance(wire, int) and wire > own:  # which may have values that mean nothing here
+        raise ValueError(f"{speaks}; this ina is older: upgrade it, or load its own program")
     if values not in (fitting := lane_of(p4info).values):
         raise ValueError(f"@ina_program: values={values}, not one of {fitting}; expected {ANNOTATION}")
     if not 1 <= slots < 1 << 31:
         raise ValueError(f"@ina_program: slots={slots}, not 1 to {(1 << 31) - 1}; expected {ANNOTATION}")
-    own = lib.INA_WIRE_VERSION
-    wire = pairs.get("wire", 1 if protocol in protocols.names() else own)  # frames of users' own may have no check header
     if wire != own:
-        older = "this ina is older: upgrade it, or load its own program"
-        if isinstance(wire, int) and wire < own:
-            older = "the program is older: compile it from this ina's sources and load it anew"
-        raise ValueError(f"@ina_program: the program speaks wire version {wire}, this ina {own}; {older}")
+        raise ValueError(f"{speaks}; the program is older: compile it from this ina's sources and load it anew")
     return protocol, Sizes(values, slots)
 
 

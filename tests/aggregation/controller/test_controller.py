@@ -126,6 +126,7 @@ def test_a_program_is_recognised_by_what_it_declares():
     ({}, "the program speaks wire version 1, this ina 2; the program is older: compile it"),
     ({"wire": 1}, "the program speaks wire version 1, this ina 2; the program is older: compile it"),
     ({"wire": 3}, "the program speaks wire version 3, this ina 2; this ina is older: upgrade it"),
+    ({"wire": 3, "lane": 8}, "the program speaks wire version 3, this ina 2; this ina is older: upgrade it"),
 ])
 def test_a_program_of_another_wire_version_is_refused(wire, message):
     pairs = ", ".join(f"{key}={value}" for key, value in wire.items())

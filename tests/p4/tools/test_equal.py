@@ -310,6 +310,7 @@ WRONG = [
     ("[packets]\nlargest = { 'hdr.data.q' = 3 }\n", 2, "[packets] largest: A's parser extracts no 'hdr.data.q'"),
     ("[packets]\nwhole = 1\n", 2, "[packets] whole: 1: expected true or false"),
     ("[ports]\n1 = \n", 2, "Invalid value"),
+    ("[ports]\n1 = 2\n[tables", 3, "at end of document"),
 ]
 
 

@@ -176,7 +176,8 @@ def load(path: Path) -> Mapping:
         document = documents.document(path)
     except documents.Unreadable as error:
         line = re.search(r"at line (\d+)", str(error))
-        raise MappingError(f"{path}:{f'{line[1]}:' if line else ''}{str(error).removeprefix(f'{path}:')}") from None
+        number = line[1] if line else len(path.read_text().splitlines()) if "end of document" in str(error) else ""
+        raise MappingError(f"{path}:{number}{':' if number else ''}{str(error).removeprefix(f'{path}:')}") from None
     mapping = Mapping(document)
     for section, content in document.content.items():
         if section not in SECTIONS:
