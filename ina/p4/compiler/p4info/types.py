@@ -32,7 +32,7 @@ from ina.p4.compiler.types import (
 
 Json = dict[str, Any]
 LITERALS = ast.IntLiteral | ast.BoolLiteral | ast.StringLiteral | ast.Unary | ast.Binary
-"""What the expression of an annotation for the control plane is made of"""
+"""Nodes of an expression in an annotation for the control plane"""
 
 
 def put(message: Json, **fields: Any) -> Json:
