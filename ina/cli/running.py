@@ -131,7 +131,8 @@ def links_table(incidents: Sequence[dict]) -> Table:
     table = _table("link", "state", "since", "until", "why", "lost>", "jobs")
     for one in incidents:
         jobs = [f"{job} moved to root {root}" for job, root in one["moved"].items()]
-        jobs += [f"{job} {'waits' if one['ended'] is None else 'waited'}" for job in one["waited"] if job not in one["moved"]]
+        waiting = one.get("waiting", ())
+        jobs += [f"{job} {'waits' if job in waiting else 'waited'}" for job in one["waited"] if job not in one["moved"]]
         _row(table, one["link"], one["state"], *(at and time.strftime("%H:%M:%S", time.localtime(at)) or "" for at in
              (one["began"], one["ended"])), one["reason"], str(one["lost"]), "\n".join(jobs))
     return table

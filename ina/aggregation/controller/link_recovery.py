@@ -51,11 +51,10 @@ class Incident:
 
 @dataclass
 class Waiting:
-    """A job whose tree has a link that is down: until when it waits (monotonic seconds)."""
+    """A job whose tree has a link that is down: until when it waits for that (monotonic seconds)."""
 
     link: str
     until: float
-    obstacle: str
 
 
 class LinkRecovery:
@@ -91,10 +90,12 @@ class LinkRecovery:
             self._look_again()
 
     def shown(self) -> list[dict[str, Any]]:
-        """Returns the incidents for people, the last one last."""
+        """Returns the incidents for people, the last one last; ``waiting``: the jobs that still wait for the link."""
         for (link, _), (incident, before) in self._open.items():
             incident.lost = self._lost(link) - before
-        return [asdict(incident) for incident in self.incidents]
+        waiting = {name: self._open[one.link, "down"][0] for name, one in self.waiting.items()}
+        return [asdict(incident) | {"waiting": [name for name, cause in waiting.items() if cause is incident]}
+                for incident in self.incidents]
 
     def silent(self) -> list[dict[str, Any]]:
         """Returns workers from whose hosts nothing comes while other workers of their job send: they compute, or stand still, or
@@ -124,13 +125,19 @@ class LinkRecovery:
         failed, known = [], dict(self.controller.down_links)
         for link, news, reason, rate in changes:
             if news is LinkNews.CUT:
-                incident = self._begin(link, "down", "it was cut by command")
-                incident.noticed = time.time() if link in self.controller.down_links else None
-            elif news is LinkNews.SLOW:
+                if (link, "down") not in self._open or self._open[link, "down"][0].ended:
+                    incident = self._begin(link, "down", "it was cut by command")
+                    incident.noticed = time.time() if link in self.controller.down_links else None
+            elif news is LinkNews.SLOW and reason:
                 self._begin(link, "slow", reason).rate = rate
-            elif news is LinkNews.MENDED:
-                self._end(link, "down")
+            elif news is LinkNews.SLOW:
                 self._end(link, "slow")
+            elif news is LinkNews.MENDED:
+                self._end(link, "slow")
+                if link not in self.controller.down_links:
+                    self._end(link, "down")
+                else:  # it is open until the link is used again: jobs may wait for that
+                    self._open[link, "down"][0].ended = time.time()
             elif news is LinkNews.DOWN and link not in self.controller.down_links:
                 log.warning("link %s is down: %s", link, reason)
                 self.controller.down_links[link] = reason
@@ -163,7 +170,7 @@ class LinkRecovery:
     def _end(self, link: str, state: str) -> None:
         incident, before = self._open.pop((link, state), (None, 0))
         if incident is not None:
-            incident.ended, incident.lost = time.time(), self._lost(link) - before
+            incident.ended, incident.lost = incident.ended or time.time(), self._lost(link) - before
 
     def _lost(self, link: str) -> int:
         watch = self.service.host.links
@@ -178,12 +185,15 @@ class LinkRecovery:
     def _go_around(self, name: str, link: str) -> None:
         """Moves a job, or tells it that it has to wait."""
         obstacle = self._moves(name, link)
-        if obstacle is None:
-            return
-        self.waiting[name] = Waiting(link, time.monotonic() + WAIT, obstacle)
+        if obstacle is not None:
+            self._wait(name, link, obstacle)
+
+    def _wait(self, name: str, link: str, obstacle: str) -> None:
+        self.waiting[name] = Waiting(link, time.monotonic() + WAIT)
         self._again_at = time.monotonic() + AGAIN
-        self._incident(link).waited.append(name)
-        since = time.strftime("%H:%M:%S", time.localtime(self._incident(link).began))
+        incident, _ = self._open[link, "down"]
+        incident.waited += [name] * (name not in incident.waited)
+        since = time.strftime("%H:%M:%S", time.localtime(incident.began))
         self._tell(name, f"link {link} is down since {since} ({self.controller.down_links[link]}), and job {name} needs it: "
                          f"{obstacle}; it waits up to {WAIT:g} s for the link. Mend it (ina net heal {link}, or its cable or "
                          "port), or end the job")
@@ -198,7 +208,7 @@ class LinkRecovery:
         if obstacle is not None:
             return obstacle.removeprefix("; ") or UNMOVED
         moved: Job = self.controller.jobs[name]
-        self._incident(link).moved[name] = moved.root.switch
+        self._open[link, "down"][0].moved[name] = moved.root.switch
         return None
 
     def _look_again(self) -> None:
@@ -209,17 +219,15 @@ class LinkRecovery:
             elif not (links := self._links_down(name)):
                 del self.waiting[name]
                 self._tell(name, f"link {waiting.link} is back; job {name} goes on")
+            elif (obstacle := self._moves(name, links[0])) is None:
+                del self.waiting[name]
+            elif waiting.link not in links:  # that one is back, and another one is down: it has its own time
+                self._wait(name, links[0], obstacle)
             elif time.monotonic() > waiting.until:
                 del self.waiting[name]
-                cause = f"link {links[0]} is down ({self.controller.down_links[links[0]]})"
-                self.service.fail(name, f"{cause} for more than {WAIT:g} s, and there is no other way: {waiting.obstacle}")
+                cause = f"link {waiting.link} is down ({self.controller.down_links[waiting.link]})"
+                self.service.fail(name, f"{cause} for more than {WAIT:g} s, and there is no other way: {obstacle}")
                 self.service.over(name)
-            elif self._moves(name, links[0]) is None:
-                del self.waiting[name]
-
-    def _incident(self, link: str) -> Incident:
-        """Returns the incident for which a link is down."""
-        return next(incident for incident in reversed(self.incidents) if (incident.link, incident.state) == (link, "down"))
 
     def _tell(self, name: str, notice: str) -> None:
         log.warning("%s", notice)

@@ -43,7 +43,8 @@ class Summary(TypedDict):
 
 
 class LinkNews(StrEnum):
-    """News of a link. ``DOWN``, ``UP``: noticed, as anybody would; the others: by command (``ina net``), the present state."""
+    """News of a link. ``DOWN``, ``UP``: noticed, as anybody would; the others: by command (``ina net``), the present state:
+    no direction is cut any more, and none slow, when it is ``MENDED``."""
 
     DOWN = "down"
     UP = "up"
@@ -53,7 +54,8 @@ class LinkNews(StrEnum):
 
 
 class LinkChange(NamedTuple):
-    """News of a link, as Topology.link_names() names it. ``reason``: why it is down, or how slow it is; ``rate``: then, bit/s."""
+    """News of a link, as Topology.link_names() names it. ``reason``: why it is down, or how slow it is, "": no longer; ``rate``:
+    then, bit/s."""
 
     link: str
     news: LinkNews

@@ -33,3 +33,7 @@ class LinkBoard:
         sent."""
         end, bit = (2 * link + direction, SEND) if at_sender else (2 * link + 1 - direction, RECEIVE)
         self.words[end, CUT] = int(self.words[end, CUT]) & ~bit | bit * on
+
+    def is_cut(self, link: int) -> bool:
+        """Returns True if a direction of the link is cut."""
+        return bool(self.words[2 * link : 2 * link + 2, CUT].any())

@@ -91,13 +91,13 @@ class Links:
             if event.action is not Action.FAIL:
                 self._set_link(event.link, direction, event.rate if event.action is Action.SLOW else link.rate,
                                link.delay if event.delay is None else event.delay)
-        news, slow = LinkNews.CUT, ""
-        if event.action is Action.SLOW:
+        slow = ""
+        if event.action is not Action.SLOW:
+            news = LinkNews.CUT if self._board.is_cut(event.link) else LinkNews.MENDED
+        else:
             slow = ", ".join([f"{event.rate / 1e9:g} Gb/s"] * (event.rate != link.rate)
                              + [f"delay {1e3 * (event.delay or 0):g} ms"] * (event.delay not in (None, link.delay)))
             news = LinkNews.SLOW
-        if event.action is Action.HEAL or (event.action is Action.SLOW and not slow):
-            news = LinkNews.MENDED
         return [LinkChange(self._names[event.link], news, slow, event.rate)]
 
     def _set_link(self, number: int, direction: int, rate: float, delay: float) -> None:

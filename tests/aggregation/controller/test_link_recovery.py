@@ -99,6 +99,39 @@ def test_a_job_that_waits_moves_when_another_link_is_back():
     assert [kind for kind, _ in events(workers[0])] == ["notice", "moved"]
 
 
+def test_a_job_moves_however_many_other_links_have_failed():
+    service = Operations(network(), job_slots=16)
+    start(service)
+    root = service.controller.jobs["job"].root.switch
+    link = f"s1-{root}"
+    service.links.apply([LinkChange(link, LinkNews.CUT)])
+    for _ in range(link_recovery.KEPT):
+        service.links.apply([LinkChange("h2", LinkNews.CUT), LinkChange("h2", LinkNews.MENDED)])
+    service.links.apply([LinkChange(link, LinkNews.DOWN, "3 probes in a row have not come")])
+    assert service.controller.jobs["job"].root.switch != root and not service.links.waiting
+
+
+def test_a_job_waits_for_each_link_its_own_time(clock):
+    service = Operations(network(spines=1), job_slots=16)
+    workers = start(service)
+    service.links.apply([LinkChange("s1-s3", LinkNews.DOWN, "cut A")])
+    clock.now += link_recovery.WAIT - 5
+    service.links.apply([LinkChange("s2-s3", LinkNews.DOWN, "cut B")])
+    clock.now += 3
+    service.links.apply([LinkChange("s1-s3", LinkNews.UP)])
+    assert events(workers[0])[-1][0] == "notice" and "link s2-s3 is down since" in events(workers[0])[-1][1]
+    clock.now += link_recovery.WAIT - 1
+    service.links.tick()
+    assert [kind for kind, _ in events(workers[0])] == ["notice", "notice"]
+    first, second = service.links.shown()
+    assert (first["waiting"], second["waiting"], first["waited"], second["waited"]) == ([], ["job"], ["job"], ["job"])
+    clock.now += 2
+    service.links.tick()
+    kind, reason = events(workers[0])[-1]
+    assert kind == "failed" and "link s2-s3 is down (cut B) for more than" in reason and "cut A" not in reason
+    assert [one["waiting"] for one in service.links.shown()] == [[], []], "it waits no more"
+
+
 def test_a_job_that_waits_too_long_fails_with_the_link(clock):
     service = Operations(network(spines=1), job_slots=16)
     workers = start(service)
@@ -168,6 +201,15 @@ def test_a_link_that_is_cut_briefly_or_slow_is_noted_and_moves_nothing():
     down, slow = service.links.shown()
     assert (down["state"], down["noticed"], slow["state"], slow["rate"]) == ("down", None, "slow", 1e9)
     assert down["ended"] and slow["ended"] and service.controller.jobs["job"] is job
+
+
+def test_the_end_of_a_slow_link_is_not_that_of_its_cut():
+    service = Operations(network(), job_slots=16)
+    service.links.apply([LinkChange("s1-s3", LinkNews.SLOW, "1 Gb/s", 1e9), LinkChange("s1-s3", LinkNews.CUT)])
+    service.links.apply([LinkChange("s1-s3", LinkNews.SLOW)])
+    service.links.apply([LinkChange("s1-s3", LinkNews.CUT)])  # a direction of it is mended
+    slow, down = service.links.shown()
+    assert (slow["state"], down["state"]) == ("slow", "down") and slow["ended"] and down["ended"] is None
 
 
 def test_a_cut_that_is_noticed_is_one_incident():
