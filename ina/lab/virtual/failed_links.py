@@ -158,7 +158,7 @@ def sentence(incident: Mapping) -> str:
     if incident["noticed"] is not None:
         text.append(f"it was noticed after {1e3 * (incident['noticed'] - incident['began']):.3f} ms")
     elif not incident["rate"]:
-        text.append("too short to be noticed")
+        text.append("it was not noticed")
     if incident["moved"]:
         moves = ", ".join(f"{job} to a tree with root {root}" for job, root in incident["moved"].items())
         again = incident["again"]  # None: not known

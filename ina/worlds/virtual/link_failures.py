@@ -63,17 +63,18 @@ class LinkFailures:
         self._interval, self._misses = max(1, round(interval * PS)), misses
         self._names = fabric.topology.link_names()
         self._down: set[tuple[int, int]] = set()  # link, direction
+        self._slow: dict[tuple[int, int], float] = {}  # and its rate
         self._probing: set[int] = set()
         self._missed: Counter[int] = Counter()
-        self._open: dict[tuple[int, tuple[int, ...]], tuple[Incident, int]] = {}  # and frames lost there before
+        self._open: dict[tuple[int, str], tuple[Incident, int]] = {}  # by link and state; and frames lost there before
         self._incidents: list[Incident] = []
         for event in events:
             fabric.plan(round(event.at * PS), partial(self._apply, event))
 
     def incidents(self) -> list[Incident]:
         """Returns what has happened so far, in its order."""
-        for (link, directions), (incident, before) in self._open.items():
-            incident.lost = self._lost(link, directions) - before
+        for (link, state), (incident, before) in self._open.items():
+            incident.lost = self._lost(link) - before if state == "down" else 0
         return self._incidents
 
     # ---- links
@@ -86,37 +87,47 @@ class LinkFailures:
             if event.action is Action.FAIL:
                 fabric.set_up(end, False)
                 self._down.add((link, direction))
-            elif event.action is Action.HEAL:
+                continue
+            if event.action is Action.HEAL:
                 fabric.set_up(end, True)
-                fabric.set_rate(end, own_rate)
                 self._down.discard((link, direction))
-            else:
-                fabric.set_rate(end, event.rate)
-        rate = event.rate if event.action is Action.SLOW and event.rate != own_rate else None
-        self._note(link, event.directions, 0.0 if event.action is Action.FAIL else rate)
-        if rate is not None:
+            rate = own_rate if event.action is Action.HEAL else event.rate
+            fabric.set_rate(end, rate)
+            self._slow.pop((link, direction), None)
+            if rate != own_rate:
+                self._slow[link, direction] = rate
+        self._note(link, "down", {direction: 0.0 for number, direction in self._down if number == link})
+        if self._note(link, "slow", {direction: rate for (number, direction), rate in self._slow.items() if number == link}):
             self._watch_jobs(link)
         if link not in self._probing:
             self._probing.add(link)
             self._probe_later(link)
 
-    def _note(self, link: int, directions: tuple[int, ...], rate: float | None) -> None:
-        """Begins another incident, or with ``rate`` None none; the last one of this link is over."""
-        if (event := self._open.get((link, directions))) and event[0].rate == rate:
-            return
-        for key in [key for key in self._open if key[0] == link and set(key[1]) & set(directions)]:
-            incident, before = self._open.pop(key)
-            incident.ended, incident.lost = self._now, self._lost(*key) - before
-        if rate is not None:
-            one = self._fabric.topology.ends[link]
-            name = self._names[link]
-            if len(directions) == 1 and not self._fabric.topology.links[link].simplex:
-                name = f"{one[directions[0]].node}>{one[1 - directions[0]].node}"
-            incident = Incident(name, self._now, rate)
-            self._open[link, directions] = incident, self._lost(link, directions)
-            self._incidents.append(incident)
+    def _note(self, link: int, state: str, rates: dict[int, float]) -> bool:
+        """Notes the directions of a link that are in a ``state``, with their rates (bit/s; 0: down). While one is, with the same
+        lowest rate, it is one incident. Returns True if another one begins."""
+        name = self._names[link]
+        if len(rates) == 1 and not self._fabric.topology.links[link].simplex:
+            (direction,), ends = rates, self._fabric.topology.ends[link]
+            name = f"{ends[direction].node}>{ends[1 - direction].node}"
+        if (link, state) in self._open:
+            incident, before = self._open[link, state]
+            if rates and incident.rate == min(rates.values()):
+                incident.link = self._names[link] if len(rates) > 1 else incident.link
+                return False
+            incident.ended, incident.lost = self._now, self._lost(link) - before if state == "down" else 0
+            del self._open[link, state]
+        if not rates:
+            return False
+        known = state == "down" and self._names[link] in self._fabric.controller.down_links
+        incident = Incident(name, self._now, min(rates.values()), noticed=self._now if known else None)
+        self._open[link, state] = incident, self._lost(link)
+        self._incidents.append(incident)
+        return True
 
-    def _lost(self, link: int, directions: tuple[int, ...]) -> int:
+    def _lost(self, link: int) -> int:
+        """Returns the frames that were lost on a link because it was down."""
+        directions = range(1 if self._fabric.topology.links[link].simplex else 2)
         return sum(self._fabric.wire_stats(self._fabric.end(link, direction))["down"] for direction in directions)
 
     @property
@@ -148,16 +159,16 @@ class LinkFailures:
 
     def _go_around(self, link: int) -> None:
         self._fabric.reroute()
-        for incident in self._incidents_of(link):
+        for incident in self._incidents_of(link, "down"):
             incident.noticed = self._now
         self._move_jobs(link)
 
-    def _incidents_of(self, link: int) -> list[Incident]:
-        return [incident for (number, _), (incident, _) in self._open.items() if number == link]
+    def _incidents_of(self, link: int, state: str) -> list[Incident]:
+        return [self._open[link, state][0]] if (link, state) in self._open else []
 
     def _move_jobs(self, link: int) -> None:
         """Moves jobs whose tree has the link to other trees, where there are any."""
-        incidents = self._incidents_of(link)
+        incidents = self._incidents_of(link, "down")
         for job in self._jobs:
             for stripe in job.stripes_over(link):
                 name = job.job.jobs[stripe].name
@@ -180,7 +191,7 @@ class LinkFailures:
         for job in self._jobs:
             for stripe in job.stripes_over(link):
                 under_way = [results + job.slots for results in job.results(stripe)]
-                for incident in self._incidents_of(link):
+                for incident in self._incidents_of(link, "slow"):
                     self._watch(job, stripe, job.job.jobs[stripe].name, incident, under_way)
 
     def _watch(self, job: MovingJob, stripe: int, name: str, incident: Incident, before: list[int]) -> None:
