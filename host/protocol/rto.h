@@ -9,7 +9,8 @@
  *            results come, one that is missing shows as a gap): the packet with the lowest number alone is sent again, as a
  *            probe (as the tail loss probe of RFC 8985 §7); all workers ask about the same packet.
  *                reply `pending`: other workers are late. The next probe comes after as much time again as the wait has taken.
- *                a result:        it had been lost, so others may be: the next two are sent at once, then four, ...
+ *                a result:        it had been lost, so others may be: the next two are sent at once, then four, ... But not if it came
+ *                                 sooner than any round trip, and not alone or after a `pending`: then others' packets were late.
  *                no reply:        a time-out: probe or answer is lost, or the packet was, and the probe is added in its place.
  *                                 The next probes are two, then four, ...; the second comes after the same interval (a probe that
  *                                 is lost is likelier than a dead path), then intervals double, from rto_min at least to rto_max.
@@ -70,7 +71,8 @@ struct ina_rto {
 struct ina_rto_burst {       /* results that have all come now */
     uint64_t now;
     uint64_t oldest, newest; /* first and last transmission among packets sent once; UINT64_MAX and 0: there are none */
-    uint32_t results, found; /* found: results that a probe has brought */
+    uint32_t results;
+    uint32_t found, early;   /* results of probes, a round trip later or more; and sooner */
 };
 
 size_t ina_rto_size(uint32_t slots);
@@ -175,8 +177,11 @@ static inline void ina_rto_answered(struct ina_rto *rto, struct ina_rto_burst *b
     if (__builtin_expect(slot->sent == 1, 1)) {
         burst->oldest = ina_rto_at_most(burst->oldest, since);
         burst->newest = ina_rto_at_least(burst->newest, since);
-    } else if (slot->kind == INA_RTO_PROBE && burst->now - since >= rto->least) {
-        burst->found++;
+    } else if (slot->kind == INA_RTO_PROBE) {
+        if (burst->now - since >= rto->least)
+            burst->found++;
+        else
+            burst->early++;
     }
     slot->gap = slot->kind == INA_RTO_GAP;
     slot->again = 127u & (slot->kind == INA_RTO_FIRST ? 0 : (uint32_t)ina_rto_at_most(slot->sent - 1u, 127));
@@ -209,8 +214,10 @@ static inline void ina_rto_results(struct ina_rto *rto, const struct ina_rto_bur
     rto->newest = ina_rto_at_least(rto->newest, burst->newest);
     rto->heard = burst->now;
     rto->interval = rto->rto;
-    if (__builtin_expect(rto->wait || burst->found, 0))
-        ina_rto_resumed(rto, burst->found, burst->now);
+    const int alone = burst->early && burst->oldest == UINT64_MAX && !rto->pending; /* round trips are shorter than known, or none is */
+    const uint32_t found = burst->found + (alone ? burst->early : 0);
+    if (__builtin_expect(rto->wait || found, 0))
+        ina_rto_resumed(rto, found, burst->now);
 }
 
 #endif

@@ -84,6 +84,35 @@ def test_probes_are_single_after_as_many_without_an_answer_as_there_are_slots():
     assert sum(len(alone.worker.frames_to_send(alone.worker.next_timer())) for _ in range(4)) > 4, "something came: probes double"
 
 
+def round_trips(alone, frames, now, trip=10 * US):
+    """Answers all frames and those that follow, one after the other; returns when all have results."""
+    flying = deque((now + trip + i, frame) for i, frame in enumerate(frames))
+    while flying or alone.worker.stats["results"] < alone.packets:
+        timer = alone.worker.next_timer()
+        if not flying or timer < flying[0][0]:
+            now = timer
+        else:
+            now, frame = flying.popleft()
+            alone.worker.receive(alone.answer(frame), now)
+        flying += [(now + trip + i, frame) for i, frame in enumerate(alone.worker.frames_to_send(now))]
+        assert alone.worker.stats["probes"] + alone.worker.stats["timeouts"] <= 3 * alone.packets
+    return now
+
+
+@pytest.mark.parametrize("slots", [8, 512, 8192])
+@pytest.mark.parametrize("lost", [1.0, 0.7])
+def test_a_first_window_that_is_lost_is_sent_again_in_a_few_round_trips(slots, lost):
+    """Before the first sample nothing says how long a round trip is; after results that waited for others it looks too long."""
+    alone = Alone(slots=slots, rto_max=0.1)
+    alone.packets = slots - 2
+    frames = alone.submit(alone.packets)
+    late = frames[round(lost * len(frames)):]
+    for i, frame in enumerate(late):  # these wait at the switch for a while
+        alone.worker.receive(alone.answer(frame), MS // 2 + i * US)
+    end = round_trips(alone, alone.worker.frames_to_send(MS // 2 + len(late) * US), MS // 2 + len(late) * US)
+    assert end < 40 * MS, "each lost packet took an interval"
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from([1, 8, 64]), st.integers(1, 20), st.floats(1e-5, 1e-2))
 def test_a_fixed_time_out_is_each_packets_own(slots, turns, rto):
