@@ -205,7 +205,8 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     slot->base.state = FLYING;
     tail->stats.tx_packets++;
     tail->stats.tx_bytes += pkt->len;
-    tail->stats.retransmissions += slot->resend;
+    if (slot->resend)
+        ina_slots_repeated(tail, index);
     ina_rto_sent(&tail->rto, index, now);
     return 0;
 }

@@ -99,7 +99,7 @@ struct ina_event {
 
 struct ina_worker_stats {
     uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes;
-    uint64_t retransmissions; /* frames sent again: after a time-out, as a probe, or since later ones had results */
+    uint64_t retransmissions; /* frames sent again: after a time-out, as a probe, since later ones had results, or for a result that did not fit */
     uint64_t timeouts, probes; /* of them: no answer to anything; the oldest packet, when its result is overdue */
     uint64_t fast_resends;    /* of them: results of packets sent later had come, or a parameter server lacked the values */
     uint64_t spurious;        /* of them, needless: the result of the earlier transmission came, too */

@@ -114,6 +114,7 @@ int ina_slots_spoilt(void *state, uint32_t index)
     if (ina_slots_marked(state, index))
         return 0;
     ina_rto_stop(&ina_slots_tail(state)->rto, index);
+    ina_slots_tail(state)->rto.slot[index].kind = INA_RTO_FIRST; /* it is sent again for no reason of the timers */
     if (++slot->spoilt < MOST)
         return 1;
     ts->failure = (struct ina_event){.slot = index, .tsi = (uint32_t)slot->seq};

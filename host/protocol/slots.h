@@ -159,19 +159,23 @@ static inline int ina_slots_alive(void *state, uint64_t now)
     return !ts->failed;
 }
 
-/* A slot whose packet is to be sent again, counted by the reason; -1: there is none. */
+/* Counts a repetition, which is sent now, by its reason. */
+static inline void ina_slots_repeated(struct ina_slots_tail *tail, uint32_t index)
+{
+    const uint8_t kind = tail->rto.slot[index].kind;
+    tail->stats.retransmissions++;
+    tail->stats.timeouts += kind == INA_RTO_TIMEOUT;
+    tail->stats.probes += kind == INA_RTO_PROBE;
+    tail->stats.fast_resends += kind == INA_RTO_GAP;
+}
+
+/* A slot whose packet is to be sent again; -1: there is none. */
 static inline int ina_slots_expired(void *state, uint64_t now)
 {
     struct ina_slots_tail *tail = ina_slots_tail(state);
     int index = ina_rto_expired(&tail->rto, now);
     if (__builtin_expect(index == INA_RTO_LOWEST, 0))
         index = ina_slots_lowest(state);
-    if (__builtin_expect(index >= 0, 0)) {
-        const uint8_t kind = tail->rto.slot[index].kind;
-        tail->stats.timeouts += kind == INA_RTO_TIMEOUT;
-        tail->stats.probes += kind == INA_RTO_PROBE;
-        tail->stats.fast_resends += kind == INA_RTO_GAP;
-    }
     tail->stats.delays = tail->rto.delays;
     return index;
 }

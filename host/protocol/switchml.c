@@ -259,7 +259,7 @@ static inline __attribute__((always_inline)) int write_packet(struct state *st, 
     if (pkt->len + pkt->tailroom < INA_WIRE_PAYLOAD + row->extra + (with_values ? st->frame.bytes : 0))
         return -1; /* indices are packed in place */
     if (__builtin_expect(slot->state == FLYING, 0))
-        tail->stats.retransmissions++;
+        ina_slots_repeated(tail, index);
     slot->state = FLYING;
     ina_slots_unmark(st, index);
     ina_rto_add(&tail->rto, run, index, now);

@@ -128,6 +128,33 @@ def test_a_fixed_time_out_is_each_packets_own(slots, turns, rto):
     assert stats["probes"] == stats["fast_resends"] == 0
 
 
+@pytest.mark.parametrize("room", [1, 8, 64])
+def test_repetitions_are_counted_by_reason_when_they_are_sent(room):
+    """A port takes some of the packets; then results come, and the others are not sent again."""
+    alone = Alone(slots=64, rto_fixed=True)
+    replies = [alone.answer(frame) for frame in alone.submit(64)]
+    now = alone.worker.next_timer()
+    assert len(alone.worker.frames_to_send(now, room)) == room
+    for reply in replies:
+        alone.worker.receive(reply, now)
+    stats = alone.worker.stats
+    assert stats["timeouts"] == stats["retransmissions"] == room and stats["results"] == 64
+
+
+def test_what_is_sent_again_for_a_result_that_did_not_fit_is_no_probe():
+    alone = Alone()
+    frames = alone.submit(8)
+    now = alone.worker.next_timer()
+    (probe,) = alone.worker.frames_to_send(now)
+    spoilt = bytearray(alone.answer(probe))
+    spoilt[-1] ^= 1
+    alone.worker.receive(bytes(spoilt), now + US)
+    again = alone.worker.frames_to_send(now + US)
+    stats = alone.worker.stats
+    assert again == [probe] == frames[:1] and stats["drop_corrupt"] == 1
+    assert (stats["retransmissions"], stats["probes"], stats["timeouts"], stats["fast_resends"]) == (2, 1, 0, 0)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(5, 60))
 def test_a_needless_probe_is_counted_and_its_delay_learned(milliseconds):
