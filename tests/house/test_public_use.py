@@ -229,7 +229,7 @@ def test_a_protocol_with_a_parameter_server_is_refused_by_name(protocol):
 
 def test_an_experiment_runs_from_python(tmp_path):
     need("matplotlib")
-    experiment = ina.experiment.load("switchml-loss", workers=2, loss=[0.0, 0.01], rto_min=1e-3, seed=1, elements=20_000)
+    experiment = ina.experiment.load("switchml-loss", workers=2, loss=[0.0, 0.01], rto="fixed", seed=1, elements=20_000)
     assert [point["loss"] for point in experiment.points] == [0.0, 0.01]
     results = ina.experiment.run(experiment, tmp_path, quiet=True)
     assert [result.keys["loss"] for result in results] == [0.0, 0.01]

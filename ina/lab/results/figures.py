@@ -132,15 +132,16 @@ FIGURES = (
         "tensor aggregation time, ms", milliseconds,
         source="published pools are 128 slots at 10 Gb/s and 512 at 100 Gb/s (remembered)",
         why="Time falls with 1/slots to where slots cover the bandwidth-delay product, and is flat from there on: with this "
-        "round trip of 8 us and 332 bytes a packet, 32 slots at 10 Gb/s and 303 at 100 Gb/s. Published pools answer the round "
+        "round trip of 8 us and 344 bytes a packet, 32 slots at 10 Gb/s and 291 at 100 Gb/s. Published pools answer the round "
         "trip of their hosts and switch, which is not known here.",
     ),
     Figure(
-        "switchml-loss", "SwitchML: inflation of tensor aggregation time by loss rate", "switchml-loss", "loss", ("rto_min",),
+        "switchml-loss", "SwitchML: inflation of tensor aggregation time by loss rate", "switchml-loss", "loss", ("rto",),
         "aggregation time over that without loss", milliseconds, relative_to=0.0,
         source="the setting: uniform loss on every link, time-out 1 ms, 8 workers (remembered); values are not known here",
-        why="A lost packet holds its slot for a time-out. A tensor of 4 MB takes 4.2 ms here, so that 1 ms is a quarter of it; "
-        "published tensors are larger, and the same loss then costs a smaller share. With 100 us nearly all of it is gone.",
+        why="With the fixed time-out, as published, a lost packet holds its slot for 1 ms. A tensor of 4 MB takes 4.3 ms here, so "
+        "that this is a quarter of it; published tensors are larger, and the same loss then costs a smaller share. What is used by "
+        "default (gaps and probes, docs/design/protocol.md) finds a loss a round trip later.",
     ),
     Figure(
         "switchml-ring", "SwitchML beside a ring by workers, 100 Gb/s", "switchml-ring", "workers", ("algorithm",),

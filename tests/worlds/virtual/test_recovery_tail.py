@@ -18,7 +18,8 @@ def reduction(topology: str, protocol: str, **keys) -> Reduction:
     return config.measure()[0]
 
 
-@pytest.mark.parametrize(("protocol", "topology"), [("switchml", "star"), ("switchml", "fat-tree k=8"), ("atp", "star")])
+@pytest.mark.parametrize(("protocol", "topology"), [
+    ("switchml", "star"), ("switchml", "fat-tree k=8"), ("atp", "star"), ("atp", "fat-tree k=8")])
 def test_one_loss_in_a_thousand_costs_a_few_round_trips(protocol, topology):
     """A timer for each slot, or a few probes an interval, took 22 and 9 times as long (SwitchML; median)."""
     base = reduction(topology, protocol).seconds
