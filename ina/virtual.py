@@ -191,12 +191,13 @@ class Fabric(_Network):
                                  rto_max=max(0.1, rto_min), timeout=timeout, check=check)
         return Job(job.name, job.hosts, job)
 
-    def ring(self, hosts: Sequence[str], *, values: int = 256, window: int = 64, rto: float = 1e-3, name: str = "") -> Job:
+    def ring(self, hosts: Sequence[str], *, values: int = 256, window: int = 64, rto: float = 1e-3, timeout: float = 30.0,
+             name: str = "") -> Job:
         """Makes a job that sums along a ring of ``hosts``, without the switches' help: the baseline.
 
-        ``values``: of a packet; ``window``: packets under way from each host to the next; ``rto``: retransmission time-out in
-        seconds. ValueError: there is no such host.
+        ``values``: of a packet; ``window``: packets under way from each host to the next; ``rto``: retransmission time-out,
+        ``timeout``: after which a host gives up a tensor, both in seconds. ValueError: there is no such host.
         """
         schedule = collectives.ring([range(len(self._hosts(hosts)))])
-        job = self._fabric.collective(hosts, schedule, values, name=name, window=window, rto=rto)
+        job = self._fabric.collective(hosts, schedule, values, name=name, window=window, rto=rto, timeout=timeout)
         return Job(job.name, job.hosts, job)

@@ -84,7 +84,8 @@ enum ina_error {
     INA_ERR_ABORTED = 3,     /* by the caller */
     INA_ERR_PEER = 4,        /* the switch or its process went away (endpoint) */
     INA_ERR_CORRUPT = 5,     /* a sum does not have its check words, however often it is sent: slot, tsi */
-    INA_ERR_VERSION = 6      /* a switch speaks another wire version: `tsi` */
+    INA_ERR_VERSION = 6,     /* a switch speaks another wire version: `tsi` */
+    INA_ERR_RANK = 7         /* deadline passed between hosts, without a switch's sums: rank `slot` is waited for, its last_rx */
 };
 struct ina_event {
     uint32_t type, code;

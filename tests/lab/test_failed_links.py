@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from ina.aggregation.worker.errors import RankTimeout
 from ina.base import paths
 from ina.base.settings import ConfigError
 from ina.lab import plan
@@ -55,6 +56,15 @@ def test_the_report_and_why_say_what_was_down_and_what_it_cost():
     caption, drawing = timeline.plots()[0]
     assert caption.startswith("Goodput") and "s9-s17" in drawing
     assert result.stats["drops"]["link down"] == result.stats["links"]["incidents"][0]["lost"]
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("algorithm", ["ring", "halving-doubling", "parameter-server"])
+def test_a_baseline_without_a_way_to_a_host_ends_at_its_deadline(algorithm):
+    experiment = AllReduce(topology="star", workers=4, elements=50_000, algorithm=algorithm, timeout=0.02,
+                           link_events=("at 20us fail h1",))
+    with pytest.raises(RankTimeout, match="Timed out waiting for rank [0-3]: late, or no way to it"):
+        reduce(experiment)
 
 
 @pytest.mark.build

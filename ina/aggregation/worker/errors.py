@@ -63,6 +63,14 @@ class JobTimeout(JobError, TimeoutError):
         return f"Timed out{after or ' waiting for a result'}: slot {event.slot}, packet (tsi) {event.tsi}; {whom}; {last}"
 
 
+class RankTimeout(JobTimeout):
+    """A tensor that hosts sum among themselves missed its deadline."""
+
+    def describe(self, event: Event, waited: float | None) -> str:
+        last = f"its last packet came at {event.last_rx / 1e12:.6f} s of the clock" if event.last_rx else "no packet of it ever came"
+        return (f"Timed out{f' after {waited:g} s' if waited else ''} waiting for rank {event.slot}: late, or no way to it; {last}")
+
+
 class JobMismatch(JobError, ValueError):
     """Workers submitted different tensors."""
 
@@ -106,6 +114,7 @@ _ERRORS: dict[int, type[JobError]] = {
     lib.INA_ERR_PEER: PeerLost,
     lib.INA_ERR_CORRUPT: JobCorrupt,
     lib.INA_ERR_VERSION: VersionRefused,
+    lib.INA_ERR_RANK: RankTimeout,
 }
 
 

@@ -217,8 +217,9 @@ class Replay:
         return len(self.traces.groups[group])
 
     def _bare(self, hosts: list[str], schedule: collectives.Schedule) -> FabricJob:
-        return self.fabric.collective(hosts, schedule, self.config.values, window=self.config.flow, rto=self.config.rto_min,
-                                      congestion=virtual_network.CONGESTION[self.config.transport], bare=True)
+        config = self.config
+        return self.fabric.collective(hosts, schedule, config.values, window=config.flow, rto=config.rto_min, bare=True,
+                                      timeout=config.timeout, congestion=virtual_network.CONGESTION[config.transport])
 
     def _key(self, rank: int, node: Node) -> tuple | None:
         """Returns the key of the communicator that a node uses; None: it needs none."""

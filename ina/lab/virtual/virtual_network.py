@@ -161,7 +161,7 @@ def admit_one(
             above.serve(job, config.values)
         return job
     return fabric.collective(hosts, schedule(config, place, hosts), config.values, name=name, window=config.flow,
-                             congestion=CONGESTION[config.transport], rto=config.rto_min)
+                             congestion=CONGESTION[config.transport], rto=config.rto_min, timeout=config.timeout)
 
 
 def waits(config: Virtual) -> WorkerOptions:

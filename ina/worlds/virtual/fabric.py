@@ -239,10 +239,12 @@ class Fabric(Network):
 
     def collective(
         self, hosts: Sequence[str], schedule: Schedule, values: int = 256, *, name: str = "", window: int = 64,
-        congestion: int = IDEAL, rto: float = 1e-3, bare: bool = False,
+        congestion: int = IDEAL, rto: float = 1e-3, timeout: float = 30.0, bare: bool = False,
     ) -> FabricJob:
         """Makes a job of ``schedule`` between ``hosts``, rank by rank: packets of ``values`` elements, ``window`` of them
-        under way in each flow. ``congestion``: IDEAL or DCTCP. ``bare``: packets without their values, so without sums."""
+        under way in each flow. ``congestion``: IDEAL or DCTCP. ``timeout``: seconds after which a tensor has failed, from its
+        turn at a rank, or from its first packet at one that only receives. ``bare``: packets without their values, so without
+        sums."""
         if len(hosts) != schedule.ranks:
             raise ValueError(f"{schedule.name}: {len(hosts)} hosts, expected {schedule.ranks}")
         port = COLLECTIVE_PORT + self._collectives
@@ -259,6 +261,7 @@ class Fabric(Network):
                 {
                     "rank": rank, "ranks": schedule.ranks, "values": values, "parts": schedule.parts, "gates": schedule.gates,
                     "window": window, "congestion": congestion, "bare": bare, "rto_ps": round(rto * PS),
+                    "timeout_ps": round(timeout * PS),
                 },
             )
             state = lib.ina_collective_create(config, addresses, schedule.native(rank), len(schedule.transfers[rank]))

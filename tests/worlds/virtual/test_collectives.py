@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ina import topology as topologies
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
+from ina.aggregation.worker.errors import JobAborted, RankTimeout
 from ina.base import paths
 from ina.net.ports import Faults
 from ina.worlds.virtual import collectives
@@ -283,6 +284,37 @@ def test_what_does_not_fit_is_said(program):
         collectives.parameter_server(4, 5)
     with star(program, 3) as fabric, pytest.raises(ValueError, match="expected 4"):
         fabric.collective(names(3), collectives.ring([range(4)]))
+
+
+def test_a_rank_that_never_comes_fails_the_others_at_their_deadline(program):
+    """And the run ends: nothing is left that would send again. Buffers are the caller's from then on."""
+    for schedule in schedules(4):
+        with star(program, 4) as fabric:
+            job = fabric.collective(names(4), schedule, 32, timeout=5e-3)
+            reduce_exactly(fabric, job, 900, np.random.default_rng(1))
+            began, arrays = fabric.now, [np.ones(900, np.int32) for _ in range(3)]
+            tickets = [fabric.submit_one(job, rank, array)[0] for rank, array in enumerate(arrays) for _ in range(2)]
+            fabric.run()
+            done = {each.ticket: each for each in fabric.completions()}
+            waited = [done[ticket].event.error() for ticket in tickets if ticket in done]
+            assert waited and all(isinstance(error, RankTimeout) for error in waited), schedule.name
+            assert all("or no way to it; its last packet came at 0.00" in str(error) for error in waited)
+            assert any("waiting for rank 3: late" in str(error) for error in waited), "its neighbours'"
+            assert all(0 <= each.time - began - 5 * 10**9 < 10**8 for each in done.values()), "5 ms after its turn"
+            assert fabric.frames_held == 0 and fabric.submit_one(job, 0, arrays[0])
+            fabric.run()
+            (late,) = fabric.completions()
+            with pytest.raises(JobAborted):
+                late.raise_failed()
+
+
+def test_a_rank_that_only_receives_has_time_from_the_first_packet_on(program):
+    """It may wait for a message as long as its sender computes."""
+    with star(program, 2) as fabric:
+        job = fabric.collective(names(2), collectives.message(), 32, timeout=1e-3, bare=True)
+        outcome = fabric.all_reduce(job, [np.zeros(64, np.int32) for _ in range(2)], starts=[20 * 10**9, 0])
+        outcome.raise_failed()
+        assert len(outcome.completions) == 2 and fabric.now > 20 * 10**9
 
 
 @pytest.mark.parametrize("congestion", [collectives.IDEAL, collectives.DCTCP])

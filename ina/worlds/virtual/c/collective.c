@@ -45,6 +45,7 @@ struct peer {
     uint32_t out_base, in_base, in_end; /* packet numbers of the tensor under way */
     uint8_t **early;           /* packets of later tensors, by number mod window */
     struct ina_address address;
+    uint64_t last_rx;          /* 0: it never sent a frame */
 };
 
 struct ina_collective {
@@ -60,6 +61,9 @@ struct ina_collective {
     uint64_t receives_left;
     uint64_t begun, submitted, done, reported; /* ordinals of tensors; handle = ordinal mod INA_MAX_OPS */
     const struct ina_tensor *tensor; /* under way, NULL: none */
+    uint64_t deadline;         /* of it, UINT64_MAX: nothing to send, and no packet yet */
+    int failed;                /* the rank: it sends nothing more */
+    uint32_t late;             /* failed: the rank that was waited for */
 };
 
 void ina_collective_get_stats(const struct ina_collective *c, struct ina_worker_stats *stats)
@@ -114,7 +118,7 @@ struct ina_collective *ina_collective_create(const struct ina_collective_config 
                                              const struct ina_transfer *transfers, uint32_t count)
 {
     int ok = config->rank < config->ranks && config->values && config->parts && config->gates && config->rto_ps
-             && config->window && config->window <= 65536 && config->congestion <= INA_DCTCP;
+             && config->timeout_ps && config->window && config->window <= 65536 && config->congestion <= INA_DCTCP;
     for (uint32_t i = 0; ok && i < count; i++)
         ok = fits(config, &transfers[i]);
     struct ina_collective *c = ok ? calloc(1, sizeof *c) : NULL;
@@ -220,6 +224,12 @@ INA_KERNEL static void add_float32(float *restrict to, const uint8_t *restrict f
     }
 }
 
+static void start_clock(struct ina_collective *c, uint64_t now)
+{
+    if (c->deadline == UINT64_MAX && now < UINT64_MAX - c->config.timeout_ps)
+        c->deadline = now + c->config.timeout_ps;
+}
+
 static void apply(struct ina_collective *c, struct peer *p, uint32_t number, const uint8_t *values, uint64_t now)
 {
     struct step *step = find(c, p->receives, &p->receive_hint, number - p->in_base);
@@ -271,6 +281,7 @@ static void take_early(struct ina_collective *c, struct peer *p, uint64_t now)
         uint8_t **early = &p->early[number % c->config.window];
         if (!*early)
             continue;
+        start_clock(c, now);
         apply(c, p, number, *early, now);
         free(*early);
         *early = NULL;
@@ -280,6 +291,7 @@ static void take_early(struct ina_collective *c, struct peer *p, uint64_t now)
 static void begin(struct ina_collective *c, const struct ina_tensor *tensor, uint64_t now)
 {
     c->tensor = tensor;
+    c->deadline = UINT64_MAX;
     c->begun++;
     if (tensor->in != tensor->out && !c->config.bare)
         memcpy(tensor->out, tensor->in, ELEMENT * tensor->count);
@@ -289,7 +301,8 @@ static void begin(struct ina_collective *c, const struct ina_tensor *tensor, uin
         p->offered = p->send_hint = p->receive_hint = 0;
         p->out_base = p->flow.available;
         p->in_base = p->in_end;
-        lay_out(c, p->sends, p->send_count);
+        if (lay_out(c, p->sends, p->send_count))
+            start_clock(c, now);
         p->in_end += lay_out(c, p->receives, p->receive_count);
         for (uint32_t k = 0; k < p->receive_count; k++) {
             const struct step *step = &c->steps[p->receives[k]];
@@ -319,6 +332,19 @@ static void advance(struct ina_collective *c, const struct ina_tensor *tensors, 
     }
 }
 
+/* Returns the rank that the tensor under way waits for: of the first receive in the schedule's order, as later ones may wait for
+ * that one; else of an acknowledgement. */
+static uint32_t awaited(const struct ina_collective *c)
+{
+    for (uint32_t i = 0; i < c->step_count; i++)
+        if (c->steps[i].transfer.kind != INA_SEND && c->steps[i].left)
+            return c->steps[i].transfer.peer;
+    uint32_t rank = 0;
+    while (c->peer_of[rank] == UINT32_MAX || ina_flow_idle(&c->peers[c->peer_of[rank]].flow))
+        rank++;
+    return rank;
+}
+
 /* ---- the machine ----------------------------------------------------------------------------------------------------- */
 
 static int next_handle(const void *state)
@@ -330,6 +356,8 @@ static int next_handle(const void *state)
 static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
 {
     struct ina_collective *c = state;
+    if (c->failed)
+        return -EPIPE;
     if (!ina_tensor_valid(&tensors[handle]) || (tensors[handle].dtype != INA_FLOAT32 && tensors[handle].dtype != INA_INT32))
         return -EINVAL;
     c->submitted++;
@@ -343,6 +371,9 @@ static int events(void *state, struct ina_event *into, int max)
     int n = 0;
     for (; n < max && c->reported < c->done; n++)
         into[n] = (struct ina_event){.type = INA_EVENT_DONE, .op = (uint32_t)(c->reported++ % INA_MAX_OPS)};
+    for (; n < max && c->failed && c->reported < c->submitted; n++)
+        into[n] = (struct ina_event){.type = INA_EVENT_FAILED, .code = INA_ERR_RANK, .op = (uint32_t)(c->reported++ % INA_MAX_OPS),
+                                     .slot = c->late, .last_rx = c->peers[c->peer_of[c->late]].last_rx};
     return n;
 }
 
@@ -410,6 +441,12 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
     (void)tensors;
     struct ina_collective *c = state;
     int sent = 0;
+    if (!c->failed && c->tensor && now >= c->deadline) {
+        c->failed = 1;
+        c->late = awaited(c);
+    }
+    if (c->failed)
+        return 0;
     for (uint32_t quiet = 0; sent < n && quiet < c->peer_count; c->turn = (c->turn + 1) % c->peer_count) {
         if (send_one(c, &c->peers[c->turn], &pkts[sent], now)) {
             c->stats.tx_packets++;
@@ -441,6 +478,7 @@ static void receive_data(struct ina_collective *c, struct peer *p, const struct 
         memcpy(copy, d->values, payload);
         p->early[number % c->config.window] = copy;
     } else {
+        start_clock(c, now);
         apply(c, p, number, d->values, now);
     }
 }
@@ -455,7 +493,10 @@ static void take(struct ina_collective *c, const struct ina_tensor *tensors, con
         c->stats.drop_foreign++;
         return;
     }
+    if (c->failed)
+        return; /* the caller has its buffers again */
     struct peer *p = &c->peers[c->peer_of[rank]];
+    p->last_rx = now;
     if (a->head.kind == KIND_DATA) {
         receive_data(c, p, pkt, now);
     } else if (a->head.kind == KIND_ACK && pkt->len >= sizeof *a) {
@@ -483,7 +524,9 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
 static uint64_t next_timer(const void *state)
 {
     const struct ina_collective *c = state;
-    uint64_t due = UINT64_MAX;
+    uint64_t due = c->tensor ? c->deadline : UINT64_MAX;
+    if (c->failed)
+        return UINT64_MAX;
     for (uint32_t i = 0; i < c->peer_count; i++) {
         uint64_t timer = ina_flow_next_timer(&c->peers[i].flow);
         due = timer < due ? timer : due;

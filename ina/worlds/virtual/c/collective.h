@@ -5,7 +5,8 @@
  * send waits until its gate is open, that is, until all receives that count for it are complete; gate 0 is open from the
  * start. The n-th send to a peer is the peer's n-th receive from here. Tensors are reduced one after the other, as a
  * communicator of NCCL does; packets of one that has not begun here wait in the flow's window. A tensor is done when
- * all packets have arrived and all sent ones are acknowledged: then the caller owns its buffers again.
+ * all packets have arrived and all sent ones are acknowledged: then the caller owns its buffers again. One that is not done
+ * `timeout_ps` after it began (at a rank that only receives: after its first packet) has failed, and the rank with it.
  *
  * On the wire, after Ethernet, IPv4 and UDP (42 bytes), big endian:
  *
@@ -39,6 +40,7 @@ struct ina_collective_config {
     uint32_t congestion;     /* enum ina_congestion */
     uint32_t bare;           /* 1: packets have their length on the wire, but no values (scale; sums are not made) */
     uint64_t rto_ps;
+    uint64_t timeout_ps;     /* deadline of a tensor */
 };
 
 struct ina_collective;
