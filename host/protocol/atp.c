@@ -256,7 +256,6 @@ static int suspect(struct state *st)
     if (tail->rto.fixed || index >= st->base.config.slots || tail->rto.slot[index].sent != 1 || slots_of(st)[index].floats
         || slots_of(st)[index].base.seq + OVERTAKEN > tail->latest)
         return -1;
-    tail->stats.fast_resends++;
     return ina_rto_again(&tail->rto, index, INA_RTO_GAP);
 }
 
@@ -305,8 +304,8 @@ static void pending(struct state *st, uint32_t index, const struct ina_atp_view 
     } else if (view->bitmap >> st->base.config.worker & 1) {
         slot->base.asked = 0;
         slot->base.missing = 0;
-        ina_rto_stop(&tail->rto, index);
-        tail->stats.fast_resends++;
+        const uint8_t kind = tail->rto.slot[index].kind;
+        ina_rto_again(&tail->rto, index, kind == INA_RTO_FIRST ? INA_RTO_GAP : kind);
         ask_again(st, index);
     }
     publish(st);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { DELAY_KEPT = 64, MOST_PROBES = 256 };
+enum { DELAY_KEPT = 64, MOST_PROBES = 256, WIDEST = 8 /* eighths of a round trip */, WIDE_FOR = 16 /* losses: RFC 8985 §6.2 */ };
 
 size_t ina_rto_size(uint32_t slots)
 {
@@ -20,6 +20,7 @@ void ina_rto_init(struct ina_rto *rto, uint32_t slots, uint64_t min, uint64_t ma
     rto->interval = rto->rto;
     rto->least = UINT64_MAX;
     rto->reorder = UINT64_MAX;
+    rto->eighths = 1;
     rto->window = 1;
     rto->slot[slots].next = rto->slot[slots].prev = (uint16_t)slots;
 }
@@ -41,6 +42,15 @@ static uint64_t delay_at(struct ina_rto *rto, uint64_t now)
         rto->delay /= 2;
     }
     return rto->delay;
+}
+
+void ina_rto_late(struct ina_rto *rto, uint32_t index)
+{
+    if (!rto->slot[index].late)
+        return;
+    const uint64_t eighths = 1 + (rto->reorder + rto->took) / (rto->srtt / 8 + 1);
+    rto->eighths = (uint32_t)ina_rto_at_most(ina_rto_at_least(eighths, rto->eighths), WIDEST);
+    rto->lost = 0;
 }
 
 int ina_rto_duplicate(struct ina_rto *rto, uint32_t index, uint64_t now)
@@ -135,8 +145,10 @@ int ina_rto_expired(struct ina_rto *rto, uint64_t now)
         return -1;
     const struct ina_rto_slot *slot = &rto->slot[index];
     if (!rto->fixed) {
-        if (overtaken(rto, slot))
+        if (overtaken(rto, slot)) {
+            rto->eighths = ++rto->lost < WIDE_FOR ? rto->eighths : 1;
             return ina_rto_again(rto, index, INA_RTO_GAP);
+        }
         if (rto->owed) {
             rto->owed = slot->since < rto->probed ? rto->owed - 1 : 0;
             if (slot->since < rto->probed)

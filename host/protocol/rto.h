@@ -5,12 +5,17 @@
  *
  *   gap      A packet that was sent once, and `reorder` later than the head, has its result: the head is sent again at once
  *            (as RACK, RFC 8985 §6.2). Packets sent twice are no evidence: which of the two was answered is not known.
+ *            `reorder` is an eighth of a round trip. If a result comes within a quarter of one after that, and another one later,
+ *            the packet was late, not lost (as Eifel tells it, RFC 3522; one result alone may be a near switch's):
+ *            `reorder` becomes as long as that took, at most a round trip, until as many packets in a row were lost as RFC 8985
+ *            §6.2 has for it. Not in ATP, where another worker's repetition may have brought the result.
  *   overdue  Since the head was sent, or the last probe, `interval` has passed, and half of it since the latest result (while
  *            results come, one that is missing shows as a gap): the packet with the lowest number alone is sent again, as a
  *            probe (as the tail loss probe of RFC 8985 §7); all workers ask about the same packet.
  *                reply `pending`: other workers are late. The next probe comes after as much time again as the wait has taken.
  *                a result:        it had been lost, so others may be: the next two are sent at once, then four, ... But not if it came
- *                                 sooner than any round trip, and not alone or after a `pending`: then others' packets were late.
+ *                                 sooner than any round trip, when others' packets were late; unless that happens twice in a row, with
+ *                                 nothing else between: there was no round trip yet, or those waited for others.
  *                no reply:        a time-out: probe or answer is lost, or the packet was, and the probe is added in its place.
  *                                 The next probes are two, then four, ...; the second comes after the same interval (a probe that
  *                                 is lost is likelier than a dead path), then intervals double, from rto_min at least to rto_max.
@@ -45,7 +50,7 @@ struct ina_rto_slot {
     uint8_t listed;
     uint8_t sent;            /* transmissions of this packet, saturating */
     uint8_t kind;            /* of the latest one */
-    uint8_t gap : 1, again : 7; /* of the packet before: kind of the latest one; repetitions not known to be needless */
+    uint8_t gap : 1, late : 1, again : 6; /* of the packet before: kind of the latest one, and that had its result too soon; repetitions not known to be needless */
 };
 
 struct ina_rto {
@@ -58,9 +63,12 @@ struct ina_rto {
     uint64_t heard;          /* latest result */
     uint64_t sampled;        /* packets sent before this give no sample */
     uint64_t wait, silence;  /* start of the wait that probes ask about, 0: none is; a delay, if the latest probe was needless */
-    uint64_t reorder, newest; /* latest sending of a packet, sent once, that has its result */
+    uint64_t reorder, newest; /* newest: latest sending of a packet, sent once, that has its result */
+    uint64_t took;           /* latest time from a repetition for a gap to a result that came too soon */
+    uint32_t eighths, lost;  /* of a round trip in `reorder`; packets sent again for a gap since one was late */
     uint32_t slots, fixed;
     uint32_t reason;         /* of probes: INA_RTO_PROBE or INA_RTO_TIMEOUT */
+    uint32_t soon;           /* probes in a row with a result sooner than any round trip, and alone */
     uint32_t unanswered;     /* probes since anything came */
     uint32_t window, owed;   /* probes at once; those of them that are still to be sent */
     uint32_t asked, pending; /* probes sent together; `pending` replies since */
@@ -79,6 +87,7 @@ size_t ina_rto_size(uint32_t slots);
 void ina_rto_init(struct ina_rto *rto, uint32_t slots, uint64_t min, uint64_t max, int fixed);
 /* A result that the slot already had. 1: a packet was sent again without need. */
 int ina_rto_duplicate(struct ina_rto *rto, uint32_t slot, uint64_t now);
+void ina_rto_late(struct ina_rto *rto, uint32_t slot); /* then, where only a packet's own worker has its result sent again */
 void ina_rto_pending(struct ina_rto *rto, uint32_t slot, uint64_t now);   /* others are late */
 int ina_rto_again(struct ina_rto *rto, uint32_t slot, enum ina_rto_kind kind); /* the slot, with its timer off */
 /* A slot to send again (timer off), or -1; INA_RTO_LOWEST: that with the lowest number of those sent before `probed`. */
@@ -184,7 +193,10 @@ static inline void ina_rto_answered(struct ina_rto *rto, struct ina_rto_burst *b
             burst->early++;
     }
     slot->gap = slot->kind == INA_RTO_GAP;
-    slot->again = 127u & (slot->kind == INA_RTO_FIRST ? 0 : (uint32_t)ina_rto_at_most(slot->sent - 1u, 127));
+    slot->late = slot->gap && burst->now - since < rto->least / 4;
+    if (__builtin_expect(slot->late, 0))
+        rto->took = burst->now - since;
+    slot->again = 63u & (slot->kind == INA_RTO_FIRST ? 0 : (uint32_t)ina_rto_at_most(slot->sent - 1u, 63));
     slot->kind = INA_RTO_FIRST;
     slot->sent = 0;
 }
@@ -208,14 +220,15 @@ static inline void ina_rto_results(struct ina_rto *rto, const struct ina_rto_bur
         rto->srtt = srtt;
         rto->rttvar = rttvar;
         rto->least = ina_rto_at_most(rto->least, rtt);
-        rto->reorder = 1 + srtt / 8;
+        rto->reorder = 1 + srtt / 8 * rto->eighths;
         rto->rto = ina_rto_at_most(srtt + ina_rto_at_least(2 * srtt, 4 * rttvar), rto->max);
     }
     rto->newest = ina_rto_at_least(rto->newest, burst->newest);
     rto->heard = burst->now;
     rto->interval = rto->rto;
-    const int alone = burst->early && burst->oldest == UINT64_MAX && !rto->pending; /* round trips are shorter than known, or none is */
-    const uint32_t found = burst->found + (alone ? burst->early : 0);
+    const int alone = burst->oldest == UINT64_MAX && !rto->pending;
+    rto->soon = alone ? rto->soon + burst->early : 0;
+    const uint32_t found = burst->found + (rto->soon > 1 ? burst->early : 0);
     if (__builtin_expect(rto->wait || found, 0))
         ina_rto_resumed(rto, found, burst->now);
 }

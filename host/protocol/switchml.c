@@ -413,7 +413,10 @@ static __attribute__((noinline)) void stale(struct state *st, const struct ina_s
     const uint64_t before = slot->seq - (uint64_t)st->base.config.slots * (steps ? steps : 1);
     if (!pending && slot->seq >= st->base.config.first_packet + st->base.config.slots && tsi == (uint32_t)before) {
         tail->stats.duplicates++;
-        tail->stats.spurious += (uint64_t)ina_rto_duplicate(&tail->rto, index, now);
+        if (ina_rto_duplicate(&tail->rto, index, now)) {
+            tail->stats.spurious++;
+            ina_rto_late(&tail->rto, index);
+        }
         ina_slots_publish_rto(tail);
     } else {
         tail->stats.drop_stale++;

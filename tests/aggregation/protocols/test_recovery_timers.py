@@ -1,5 +1,7 @@
 """Repetitions of a worker's packets on a clock that the test sets: gaps, probes, time-outs, the fixed time-out."""
 
+import heapq
+import random
 from collections import deque
 
 import numpy as np
@@ -43,6 +45,58 @@ def test_a_result_of_a_later_packet_has_the_earlier_one_sent_again():
         alone.worker.receive(reply, 10 * US + i * US)
         assert slot(alone.worker.frames_to_send(10 * US + i * US)[0]) != slot(first[0])
     assert alone.worker.stats["fast_resends"] == 0, "packets that were sent together say nothing"
+
+
+class Jittery(Alone):
+    """Packets leave 0.1 us apart; each one's result comes 10 to 10 + ``jitter`` us later, or, of those that ``lose`` names, never.
+    ``waits``: us from a packet that was lost to its repetition. ``orderly``: packets, from this one on, without jitter."""
+
+    waits: list[float]
+
+    def run(self, packets, jitter, lose=(), seed=1, orderly=10**6):
+        first = {}
+        self.waits = []
+        chance, now, flying, sent, left = random.Random(seed), 0, [], 0, 0
+        frames = self.submit(packets)
+        while self.worker.stats["results"] < packets:
+            for frame in frames:
+                left = max(left, now) + US // 10
+                if frame in first:
+                    self.waits.append((left - first.pop(frame)) / US)
+                if sent in lose:
+                    first[frame] = left
+                else:
+                    heapq.heappush(flying, (left + 10 * US + round((sent < orderly) * jitter * chance.random() * US), sent, self.answer(frame)))
+                sent += 1
+            timer = self.worker.next_timer()
+            now = min(max(timer, now), flying[0][0]) if flying else timer
+            while flying and flying[0][0] <= now:
+                self.worker.receive(heapq.heappop(flying)[2], now)
+            frames = self.worker.frames_to_send(now)
+        return self.worker.stats
+
+
+@pytest.mark.parametrize("jitter", [0, 2, 5, 10])
+def test_packets_that_overtake_each_other_are_rarely_sent_again(jitter):
+    """The path's own order of results teaches how long a late one takes: an eighth of a round trip had up to a third sent again."""
+    stats = Jittery(slots=64).run(4000, jitter)
+    assert stats["retransmissions"] <= (0.01 if jitter else 0) * 4000
+    assert stats["probes"] == stats["timeouts"] == 0
+
+
+def test_lost_packets_are_sent_again_at_once_where_packets_overtake_each_other():
+    lost = {500 + 150 * i for i in range(20)}
+    stats = Jittery(slots=64).run(4000, 5, lost)
+    assert stats["fast_resends"] >= len(lost) and stats["timeouts"] + stats["probes"] == 0
+    assert stats["spurious"] <= 0.02 * 4000
+
+
+def test_a_path_that_keeps_the_order_again_is_trusted_after_sixteen_losses_in_a_row():
+    path = Jittery(slots=64)
+    path.run(4000, 20, {2500 + 50 * i for i in range(25)}, orderly=2000)
+    assert len(path.waits) == 25 and min(path.waits[:15]) > 20 and max(path.waits[16:]) < 14
+
+
 
 
 def test_a_path_that_becomes_slow_has_nothing_sent_again_while_results_come():

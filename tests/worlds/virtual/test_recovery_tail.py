@@ -54,6 +54,7 @@ def test_waiting_for_a_late_worker_costs_few_packets(protocol, late):
     assert sum(each["spurious"] for each in stats) <= 0.01 * packets
 
 
-def test_repetitions_are_counted_by_reason():
-    stats = reduction("star", "switchml", loss=1e-2).stats["workers"]
+@pytest.mark.parametrize("protocol", ["switchml", "atp"])
+def test_repetitions_are_counted_by_reason(protocol):
+    stats = reduction("star", protocol, loss=1e-2).stats["workers"]
     assert stats["retransmissions"] == stats["timeouts"] + stats["probes"] + stats["fast_resends"] > stats["spurious"] > 0
