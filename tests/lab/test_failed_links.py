@@ -78,6 +78,15 @@ def test_without_events_nothing_is_different():
 
 
 @pytest.mark.fast
+def test_a_link_that_is_slow_by_its_delay_alone_was_not_down():
+    incident = {"link": "s1-s3", "state": "slow", "reason": "delay 5 ms", "began": 100.0, "rate": 0.0, "noticed": None, "ended": 101.0,
+                "lost": 0, "moved": {}, "waited": []}
+    (record,) = failed_links.of_testbed([incident], {"job 0": [(99.9, 100.3)]}, 100.0)["incidents"]
+    assert failed_links.sentence(record) == ("link s1-s3 was slow (delay 5 ms) from 0.000 ms to 1000.000 ms, next result after "
+                                             "300.000 ms")
+
+
+@pytest.mark.fast
 def test_incidents_of_the_testbed_are_recorded_like_those_of_virtual_time():
     incident = {"link": "s9-s17", "state": "down", "reason": "cut", "began": 100.4, "rate": 0.0, "noticed": 100.6, "ended": None,
                 "lost": 7, "moved": {"job 0": "s18"}, "waited": []}

@@ -8,6 +8,7 @@ from ina import cli
 from ina.lab import run
 from ina.lab.kinds.allreduce import AllReduce
 from ina.lab.kinds.sharing import Sharing
+from ina.lab.kinds.training import Run, Training
 from ina.lab.kinds.workload import Workload
 from ina.lab.results import why
 from ina.lab.results.record import Result
@@ -106,6 +107,28 @@ def test_needless_repetitions_of_late_processes_are_explained(spurious, delays, 
     summary = {"job": "job 0", "packets": 100, "link_use": 0.5, "retransmissions": 7, "spurious": spurious, "delays": delays}
     (finding,) = why.explain(Result(None, AllReduce(world="testbed", workers=2), {}, [summary], {}, [{"stats": {}}], True))
     assert ("processors are busy: 5 times" in finding.shown) == busy, finding
+
+
+def test_needless_repetitions_of_a_training_are_said():
+    config = Training(workers=2)
+    worker = {"tx_packets": 900, "retransmissions": 70, "spurious": 60, "delays": 4}
+    summary = {"backend": "ina", "bound": "host-limited", "allreduce_ms": 3.5, "packets": worker["tx_packets"], **worker}
+    (finding,) = why.explain(Result(None, config, {}, [summary], {}, [{"stats": {"worker": worker}}], True))
+    assert finding.shown == ("3.50 ms a step in all-reduce; 70 of 900 packets were sent again, 60 needlessly; processors are busy: "
+                             "4 times a process ran too late")
+    run = Run(backend="ina", parameters=10, dataset="d", losses=[1.0] * 4, accuracy=0.5, step_seconds=[1.0] * 4,
+              allreduce_seconds=[0.1] * 4, allreduce_bytes=[40] * 4, seconds=4.0, start_seconds=1.0, stats={"worker": worker})
+    assert run.summary()["spurious"] == 60 and "needless" in [row.short for row in Training.rows]
+
+
+def test_jobs_that_share_a_switch_can_have_the_published_time_out():
+    need("cc")
+    sent = {}
+    for rto in ("adaptive", "fixed"):
+        (run,) = Sharing(jobs=2, workers=2, elements=100_000, rto=rto, rto_min=20e-6, straggler=20.0).measure()
+        sent[rto] = run.stats["workers"]
+    assert sent["fixed"]["timeouts"] == sent["fixed"]["retransmissions"] > 10 * sent["adaptive"]["retransmissions"]
+    assert sent["fixed"]["probes"] == 0
 
 
 @pytest.mark.parametrize("stats", [

@@ -106,6 +106,7 @@ class Sharing(Simulated):
     values: int = key(256, "int32 per packet", limits.PACKET)
     rto_min: float = key(100e-6, "least retransmission time-out, s", limits.TIME)
     rto_max: float = key(10e-3, "largest, s", limits.TIME)
+    rto: str = simulated.rto()
     check: str = key("", "how check words protect sums: off, sum or keyed; empty: sum, where packets have their values",
                      choices=("", *protocols.CHECKS))
     timeout: float = key(30.0, "virtual seconds after which a tensor has failed", limits.TIME)
@@ -244,7 +245,8 @@ def _protocol(config: Sharing) -> JobProgram:
 def _admit(network: Shared, config: Sharing, number: int) -> SharedJob:
     return network.admit(
         f"job {number}", config.workers, config.slots, config.values,
-        rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout, check=config.check,
+        rto_min=config.rto_min, rto_max=config.rto_max, rto_fixed=config.rto == "fixed", timeout=config.timeout,
+        check=config.check,
     )
 
 

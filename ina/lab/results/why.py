@@ -56,23 +56,31 @@ def planned(run: dict) -> list[str]:
     return [f"{tensor} by {reason}" for tensor, reason in (run.get("stats") or {}).get("plans", {}).items()]
 
 
+def repeated(summary: dict) -> str:
+    """Returns a text about packets that were sent again, and how many of them needlessly; "": none was."""
+    if not summary.get("retransmissions"):
+        return ""
+    again = f"{summary['retransmissions']} of {summary['packets']} packets were sent again"
+    needless = f", {summary['spurious']} needlessly" if summary.get("spurious") is not None else ""
+    delays = summary.get("delays") if summary.get("spurious") else 0
+    return f"{again}{needless}" + (f"; processors are busy: {counted(delays, 'time')} a process ran too late" if delays else "")
+
+
 def measured(world: str, summary: dict) -> Finding:
     """Explains a run of processes: links were measured, processors only in trainings."""
     name, use = str(summary.get("backend", summary.get("job"))), summary.get("link_use")
+    again = repeated(summary)
     if summary.get("bound") is not None:
         text = f", the busiest link was used for {use:.0%} of it" if use is not None else ""
+        text += f"; {again}" if again else ""
         return Finding(name, str(summary["bound"]), f"{summary['allreduce_ms']:.2f} ms a step in all-reduce{text}")
     if use is None:
         return Finding(name, "unknown", f"no link or processor was measured in world {world}")
     text = f"the busiest link was used for {use:.0%} of the time"
     if use >= BUSY:
         return Finding(name, "link", text)
-    if summary["retransmissions"]:
-        again = f"{summary['retransmissions']} of {summary['packets']} packets were sent again"
-        needless = f", {summary['spurious']} needlessly" if "spurious" in summary else ""
-        delays = summary.get("delays") if summary.get("spurious") else 0
-        busy = f"; processors are busy: {counted(delays, 'time')} a process ran too late" if delays else ""
-        return Finding(name, "recovery", f"{again}{needless}{busy}; {text}")
+    if again:
+        return Finding(name, "recovery", f"{again}; {text}")
     return Finding(name, "unknown", f"{text}, and no processor was measured in world {world}")
 
 

@@ -126,11 +126,12 @@ def of_testbed(
     records = []
     for one in incidents:
         noticed = one["noticed"]
-        since = one["began"] if one["rate"] else noticed  # a slow link is not taken for down
+        since = noticed if one["state"] == "down" else one["began"]  # a slow link is not taken for down
         ends = {job: [end for start, end in times if since is not None and start <= since <= end]
                 for job, times in stalls.items()}
         records.append({
-            "link": one["link"], "state": one["state"], "began": one["began"] - began, "rate": one["rate"], "lost": one["lost"],
+            "link": one["link"], "state": one["state"], "reason": one["reason"], "began": one["began"] - began, "rate": one["rate"],
+            "lost": one["lost"],
             "ended": None if one["ended"] is None else one["ended"] - began,
             "noticed": None if noticed is None else noticed - began, "moved": one["moved"], "stayed": one["waited"],
             "again": None, "progress": {job: max(times) - one["began"] for job, times in ends.items() if times},
@@ -150,14 +151,16 @@ def explained(finding: Finding, run: Mapping) -> Finding:
 
 def sentence(incident: Mapping) -> str:
     """Returns a text about an incident, as it was recorded (link_failures.Incident)."""
-    state = f"slow ({incident['rate'] / 1e9:g} Gb/s)" if incident["rate"] else "down"
+    slow = incident.get("state") == "slow" or incident["rate"] > 0
+    how = incident.get("reason") or f"{incident['rate'] / 1e9:g} Gb/s"
+    state = f"slow ({how})" if slow else "down"
     end = "the end" if incident["ended"] is None else f"{1e3 * incident['ended']:.3f} ms"
     text = [f"link {incident['link']} was {state} from {1e3 * incident['began']:.3f} ms to {end}"]
     if incident["lost"]:
         text.append(f"{counted(incident['lost'], 'frame was', 'frames were')} lost on it")
     if incident["noticed"] is not None:
         text.append(f"it was noticed after {1e3 * (incident['noticed'] - incident['began']):.3f} ms")
-    elif not incident["rate"]:
+    elif not slow:
         text.append("it was not noticed")
     if incident["moved"]:
         moves = ", ".join(f"{job} to a tree with root {root}" for job, root in incident["moved"].items())

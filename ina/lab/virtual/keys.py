@@ -70,8 +70,7 @@ class Virtual(Simulated):
                          choices=("ideal", "dctcp"))
     rto_min: float = key(0.0, "least retransmission time-out, s; 0: 100 us in virtual time, 10 ms in processes", limits.TIME)
     rto_max: float = key(0.0, "largest, s; 0: 10 ms in virtual time, 500 ms in processes", limits.TIME)
-    rto: str = key("adaptive", "adaptive; or fixed: each packet has a time-out of rto_min, as published (SwitchML)",
-                   choices=("adaptive", "fixed"))
+    rto: str = simulated.rto()
     check: str = key("", "how check words protect sums: off, sum or keyed; empty: sum, where the protocol has them and packets"
                          " have values", choices=("", *protocols.CHECKS))
     timeout: float = key(30.0, "seconds after which a tensor has failed", limits.TIME)

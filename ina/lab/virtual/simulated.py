@@ -27,6 +27,12 @@ def sample() -> float:
     return key(0.0, SAMPLE, Range(0, 1, "seconds", "s"))
 
 
+def rto() -> str:
+    """Returns the key `rto`."""
+    return key("adaptive", "adaptive; or fixed: each packet has a time-out of rto_min, as published (SwitchML)",
+               choices=("adaptive", "fixed"))
+
+
 class Simulated(Experiment):
     """Base of the kinds that virtual time has: their shared keys, and their run."""
 

@@ -280,10 +280,13 @@ class Network:
             return client.counters()
 
     def prompt(self, command: str | None = None) -> None:
-        """Runs Mininet's command line until the user leaves it, or only ``command``."""
+        """Runs Mininet's command line until the user leaves it, or only ``command``. Hosts' shells know the switch and their own
+        interface."""
         from mininet.cli import CLI
         from mininet.log import setLogLevel
 
+        for host in self.net.hosts:  # for ranks that are started by hand: torch.distributed looks for a network's address
+            host.cmd(f"export INA_SWITCH={self.socket} GLOO_SOCKET_IFNAME={host.defaultIntf().name}")
         setLogLevel("output" if command else "info")
         try:
             if command is None:

@@ -153,6 +153,17 @@ def test_workers_that_cannot_move_wait_for_the_link():
     assert service.controller.jobs["job"] is job
 
 
+def test_a_job_with_a_parameter_server_waits_for_the_link_and_hears_why(monkeypatch):
+    service = Operations(network(), job_slots=16)
+    workers = start(service)
+    job = service.controller.jobs["job"]
+    monkeypatch.setattr(type(service.controller.program), "needs_server", True)
+    service.links.apply([LinkChange(f"s1-{job.root.switch}", LinkNews.DOWN, "cut")])
+    ((kind, reason),) = events(workers[0])
+    assert kind == "notice" and "needs it: its parameter server cannot move to another tree with it; it waits up to 60 s" in reason
+    assert service.controller.jobs["job"] is job
+
+
 def test_new_jobs_go_around_and_an_impossible_one_is_refused_with_the_link():
     service = Operations(network(spines=1), job_slots=16)
     service.links.apply([LinkChange("s1-s3", LinkNews.DOWN, "cut")])

@@ -177,6 +177,8 @@ def test_net_up_gives_mininets_prompt_and_net_down_takes_it_away():
     assert ina("net", "down").stdout == "No network was up.\n"
     done = ina("net", "up", "star", "--hosts", "2", "--rate", "1e9", "--command", "pingall")
     assert done.returncode == 0 and "h1 10.0.0.1, h2 10.0.0.2" in done.stdout and "0% dropped" in done.stdout + done.stderr
+    shell = ina("net", "up", "star", "--hosts", "2", "--command", "h2 echo $INA_SWITCH on $GLOO_SOCKET_IFNAME")
+    assert f"{shell.stdout.split('INA_SWITCH=')[1].split()[0]} on h2-eth0" in shell.stdout + shell.stderr
     command = [sys.executable, "-m", "ina.cli", "net", "up", "star"]
     with subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as up:
         assert "star is up" in up.stdout.readline()
