@@ -22,7 +22,7 @@ from ina.net.ports import PS
 
 NETWORKS = ("star", "fat-tree k=8")
 LOSSES = (1e-4, 1e-3, 1e-2)
-SIZES = ((200_000, 200), (2_000_000, 3))  # elements, seeds
+SIZES = ((200_000, 200), (2_000_000, 20))  # elements, seeds
 STRAGGLERS = (1.5, 3.0)
 BUSY = 4  # processes
 TURNS = 3
