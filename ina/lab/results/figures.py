@@ -174,9 +174,9 @@ FIGURES = (
         ("protocol", "share", "ecn_depth"), "goodput of the job, Gb/s", all_goodput,
         INCAST_AT_BEST,
         "computed: a server's link has R/n for each of n workers, aggregation R for all; measured rates are not known here",
-        "Without aggregation n workers' windows meet before the server's link. Without ECN (`ecn_depth` 0) what overflows waits "
-        "for a time-out; with it the windows shrink by AIMD and the link stays full up to 16 workers. From there on the first "
-        "windows alone, 60 kB each as in the paper, are more than the queue holds, and no window is less than a packet. Where "
+        "Without aggregation n workers' windows meet before the server's link. Without ECN (`ecn_depth` 0) what overflows is "
+        "sent again, into the same queue; with it the windows shrink by AIMD and the link stays full up to 8 workers. From 16 on "
+        "the first windows alone, 60 kB each as in the paper, are more than the queue holds, and no window is less than a packet. Where "
         "the switch adds up there is no incast, with or without ECN: 5 % are the first round trips, in which windows grow from "
         "60 kB. With an eighth of the aggregators there is some of both.",
     ),
