@@ -85,7 +85,7 @@ enum ina_error {
     INA_ERR_PEER = 4,        /* the switch or its process went away (endpoint) */
     INA_ERR_CORRUPT = 5,     /* a sum does not have its check words, however often it is sent: slot, tsi */
     INA_ERR_VERSION = 6,     /* a switch speaks another wire version: `tsi` */
-    INA_ERR_RANK = 7         /* deadline passed between hosts, without a switch's sums: rank `slot` is waited for, its last_rx */
+    INA_ERR_RANK = 7         /* deadline passed between hosts, without a switch's sums: rank `tsi` waits for rank `slot`, whose last_rx it is */
 };
 struct ina_event {
     uint32_t type, code;
@@ -102,7 +102,7 @@ struct ina_worker_stats {
     uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes;
     uint64_t retransmissions; /* frames sent again: after a time-out, as a probe, since later ones had results, or for a result that did not fit */
     uint64_t timeouts, probes; /* of them: no answer to anything; the oldest packet, when its result is overdue */
-    uint64_t fast_resends;    /* of them: results of packets sent later had come, or a parameter server lacked the values */
+    uint64_t fast_resends;    /* of them: results of packets sent later had come, or a parameter server lacked the values of one sent once */
     uint64_t spurious;        /* of them, needless: the result of the earlier transmission came, too */
     uint64_t delays;          /* timers that it came to too late, and needless probes after a silence: processors are busy */
     uint64_t pending_replies; /* answers "others are missing": of the switch, or of the parameter server */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { DELAY_KEPT = 64, MOST_PROBES = 256, WIDEST = 8 /* eighths of a round trip */, WIDE_FOR = 16 /* losses: RFC 8985 §6.2 */ };
+enum { DELAY_KEPT = 64, MOST_PROBES = 256, JUDGED = 16 /* packets of gaps */, LATE = 5 /* of them, more than other workers' losses make */ };
 
 size_t ina_rto_size(uint32_t slots)
 {
@@ -44,13 +44,20 @@ static uint64_t delay_at(struct ina_rto *rto, uint64_t now)
     return rto->delay;
 }
 
+/* A packet is sent again for a gap. */
+static void widen(struct ina_rto *rto)
+{
+    if (++rto->gaps < JUDGED)
+        return;
+    rto->eighths = rto->late >= LATE ? 4 * rto->eighths : rto->eighths / 2;
+    rto->eighths = (uint32_t)ina_rto_at_most(ina_rto_at_least(rto->eighths, 1), 8);
+    rto->gaps = rto->late = 0;
+}
+
 void ina_rto_late(struct ina_rto *rto, uint32_t index)
 {
-    if (!rto->slot[index].late)
-        return;
-    const uint64_t eighths = 1 + (rto->reorder + rto->took) / (rto->srtt / 8 + 1);
-    rto->eighths = (uint32_t)ina_rto_at_most(ina_rto_at_least(eighths, rto->eighths), WIDEST);
-    rto->lost = 0;
+    rto->late += rto->slot[index].late;
+    rto->slot[index].late = 0;
 }
 
 int ina_rto_duplicate(struct ina_rto *rto, uint32_t index, uint64_t now)
@@ -86,6 +93,16 @@ void ina_rto_pending(struct ina_rto *rto, uint32_t index, uint64_t now)
     rto->owed = 0;
     if (rto->wait)
         rto->interval = ina_rto_at_most(ina_rto_at_least(rto->rto, now - rto->wait), rto->max);
+}
+
+void ina_rto_doubt(struct ina_rto *rto, struct ina_rto_burst *burst)
+{
+    const int alone = burst->early && burst->oldest == UINT64_MAX && !rto->pending && rto->window == 1;
+    rto->soon = alone ? rto->soon + 1 : 0;
+    if (rto->soon < 2)
+        return;
+    rto->least = (burst->now - rto->probed) / 2;
+    burst->found += burst->early;
 }
 
 void ina_rto_resumed(struct ina_rto *rto, uint32_t found, uint64_t now)
@@ -146,7 +163,7 @@ int ina_rto_expired(struct ina_rto *rto, uint64_t now)
     const struct ina_rto_slot *slot = &rto->slot[index];
     if (!rto->fixed) {
         if (overtaken(rto, slot)) {
-            rto->eighths = ++rto->lost < WIDE_FOR ? rto->eighths : 1;
+            widen(rto);
             return ina_rto_again(rto, index, INA_RTO_GAP);
         }
         if (rto->owed) {

@@ -6,16 +6,16 @@
  *   gap      A packet that was sent once, and `reorder` later than the head, has its result: the head is sent again at once
  *            (as RACK, RFC 8985 §6.2). Packets sent twice are no evidence: which of the two was answered is not known.
  *            `reorder` is an eighth of a round trip. If a result comes within a quarter of one after that, and another one later,
- *            the packet was late, not lost (as Eifel tells it, RFC 3522; one result alone may be a near switch's):
- *            `reorder` becomes as long as that took, at most a round trip, until as many packets in a row were lost as RFC 8985
- *            §6.2 has for it. Not in ATP, where another worker's repetition may have brought the result.
+ *            the packet was late, not lost (as Eifel tells it, RFC 3522). That may also be another worker's doing, but seldom:
+ *            where 5 of 16 packets were late, `reorder` is made four times as long, a whole round trip at most, else half as long
+ *            (RFC 8985 §6.2 has steps of its own). Not in ATP, where another worker's repetition often brings the result.
  *   overdue  Since the head was sent, or the last probe, `interval` has passed, and half of it since the latest result (while
  *            results come, one that is missing shows as a gap): the packet with the lowest number alone is sent again, as a
  *            probe (as the tail loss probe of RFC 8985 §7); all workers ask about the same packet.
  *                reply `pending`: other workers are late. The next probe comes after as much time again as the wait has taken.
  *                a result:        it had been lost, so others may be: the next two are sent at once, then four, ... But not if it came
- *                                 sooner than any round trip, when others' packets were late; unless that happens twice in a row, with
- *                                 nothing else between: there was no round trip yet, or those waited for others.
+ *                                 sooner than any round trip, when others' packets were late; if that happens to two single probes
+ *                                 in a row, with nothing else between, there was no round trip yet, or those known had waited for others.
  *                no reply:        a time-out: probe or answer is lost, or the packet was, and the probe is added in its place.
  *                                 The next probes are two, then four, ...; the second comes after the same interval (a probe that
  *                                 is lost is likelier than a dead path), then intervals double, from rto_min at least to rto_max.
@@ -64,11 +64,11 @@ struct ina_rto {
     uint64_t sampled;        /* packets sent before this give no sample */
     uint64_t wait, silence;  /* start of the wait that probes ask about, 0: none is; a delay, if the latest probe was needless */
     uint64_t reorder, newest; /* newest: latest sending of a packet, sent once, that has its result */
-    uint64_t took;           /* latest time from a repetition for a gap to a result that came too soon */
-    uint32_t eighths, lost;  /* of a round trip in `reorder`; packets sent again for a gap since one was late */
+    uint32_t eighths;        /* of a round trip in `reorder` */
+    uint32_t gaps, late;     /* packets sent again for a gap since that was looked at, and results that showed one to be late */
     uint32_t slots, fixed;
     uint32_t reason;         /* of probes: INA_RTO_PROBE or INA_RTO_TIMEOUT */
-    uint32_t soon;           /* probes in a row with a result sooner than any round trip, and alone */
+    uint32_t soon;           /* single probes in a row with a result sooner than any round trip, and alone */
     uint32_t unanswered;     /* probes since anything came */
     uint32_t window, owed;   /* probes at once; those of them that are still to be sent */
     uint32_t asked, pending; /* probes sent together; `pending` replies since */
@@ -194,17 +194,16 @@ static inline void ina_rto_answered(struct ina_rto *rto, struct ina_rto_burst *b
     }
     slot->gap = slot->kind == INA_RTO_GAP;
     slot->late = slot->gap && burst->now - since < rto->least / 4;
-    if (__builtin_expect(slot->late, 0))
-        rto->took = burst->now - since;
     slot->again = 63u & (slot->kind == INA_RTO_FIRST ? 0 : (uint32_t)ina_rto_at_most(slot->sent - 1u, 63));
     slot->kind = INA_RTO_FIRST;
     slot->sent = 0;
 }
 
+void ina_rto_doubt(struct ina_rto *rto, struct ina_rto_burst *burst); /* probes have results sooner than any round trip */
 void ina_rto_resumed(struct ina_rto *rto, uint32_t found, uint64_t now); /* results come again, after a probe */
 
 /* Takes a burst with at least one result. */
-static inline void ina_rto_results(struct ina_rto *rto, const struct ina_rto_burst *burst)
+static inline void ina_rto_results(struct ina_rto *rto, struct ina_rto_burst *burst)
 {
     if (burst->oldest != UINT64_MAX && (burst->oldest >= rto->sampled || !rto->srtt)) {
         const uint64_t rtt = burst->now - burst->oldest;
@@ -226,11 +225,10 @@ static inline void ina_rto_results(struct ina_rto *rto, const struct ina_rto_bur
     rto->newest = ina_rto_at_least(rto->newest, burst->newest);
     rto->heard = burst->now;
     rto->interval = rto->rto;
-    const int alone = burst->oldest == UINT64_MAX && !rto->pending;
-    rto->soon = alone ? rto->soon + burst->early : 0;
-    const uint32_t found = burst->found + (rto->soon > 1 ? burst->early : 0);
-    if (__builtin_expect(rto->wait || found, 0))
-        ina_rto_resumed(rto, found, burst->now);
+    if (__builtin_expect(burst->early || rto->soon, 0))
+        ina_rto_doubt(rto, burst);
+    if (__builtin_expect(rto->wait || burst->found, 0))
+        ina_rto_resumed(rto, burst->found, burst->now);
 }
 
 #endif

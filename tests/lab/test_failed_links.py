@@ -63,7 +63,7 @@ def test_the_report_and_why_say_what_was_down_and_what_it_cost():
 def test_a_baseline_without_a_way_to_a_host_ends_at_its_deadline(algorithm):
     experiment = AllReduce(topology="star", workers=4, elements=50_000, algorithm=algorithm, timeout=0.02,
                            link_events=("at 20us fail h1",))
-    with pytest.raises(RankTimeout, match="Timed out waiting for rank [0-3]: late, or no way to it"):
+    with pytest.raises(RankTimeout, match="Timed out: rank (0 waits for rank [123]|[123] waits for rank 0), which is late"):
         reduce(experiment)
 
 
@@ -79,8 +79,8 @@ def test_without_events_nothing_is_different():
 
 @pytest.mark.fast
 def test_a_link_that_is_slow_by_its_delay_alone_was_not_down():
-    incident = {"link": "s1-s3", "state": "slow", "reason": "delay 5 ms", "began": 100.0, "rate": 0.0, "noticed": None, "ended": 101.0,
-                "lost": 0, "moved": {}, "waited": []}
+    incident = {"link": "s1-s3", "state": "slow", "reason": "delay 5 ms", "began": 100.0, "rate": 0.0, "noticed": None,
+                "ended": 101.0, "lost": 0, "moved": {}, "waited": []}
     (record,) = failed_links.of_testbed([incident], {"job 0": [(99.9, 100.3)]}, 100.0)["incidents"]
     assert failed_links.sentence(record) == ("link s1-s3 was slow (delay 5 ms) from 0.000 ms to 1000.000 ms, next result after "
                                              "300.000 ms")

@@ -114,8 +114,8 @@ def test_needless_repetitions_of_a_training_are_said():
     worker = {"tx_packets": 900, "retransmissions": 70, "spurious": 60, "delays": 4}
     summary = {"backend": "ina", "bound": "host-limited", "allreduce_ms": 3.5, "packets": worker["tx_packets"], **worker}
     (finding,) = why.explain(Result(None, config, {}, [summary], {}, [{"stats": {"worker": worker}}], True))
-    assert finding.shown == ("3.50 ms a step in all-reduce; 70 of 900 packets were sent again, 60 needlessly; processors are busy: "
-                             "4 times a process ran too late")
+    assert finding.shown == ("3.50 ms a step in all-reduce; 70 of 900 packets were sent again, 60 needlessly; processors are "
+                             "busy: 4 times a process ran too late")
     run = Run(backend="ina", parameters=10, dataset="d", losses=[1.0] * 4, accuracy=0.5, step_seconds=[1.0] * 4,
               allreduce_seconds=[0.1] * 4, allreduce_bytes=[40] * 4, seconds=4.0, start_seconds=1.0, stats={"worker": worker})
     assert run.summary()["spurious"] == 60 and "needless" in [row.short for row in Training.rows]

@@ -243,9 +243,9 @@ class Recovery:
         stays."""
         service, job = self.service, self.controller.jobs[name]
         members = list(service.members(name))
-        if job.tree is not None and self.controller.program.needs_server:
-            return "; its parameter server cannot move to another tree with it"
-        if not self.can_move(job) or len(members) < job.workers or not all(m.attached and m.moves for m in members):
+        if not self.can_move(job):
+            return "; its parameter server cannot move to another tree with it" if self.controller.program.needs_server else ""
+        if len(members) < job.workers or not all(m.attached and m.moves for m in members):
             return ""
         service.close_ports(job)
         try:

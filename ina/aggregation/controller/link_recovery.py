@@ -67,6 +67,7 @@ class LinkRecovery:
         self.incidents: deque[Incident] = deque(maxlen=KEPT)
         self.waiting: dict[str, Waiting] = {}  # by job
         self._open: dict[tuple[str, str], tuple[Incident, int]] = {}  # by link and state; and frames lost there before
+        self._cut: set[str] = set()  # links that are cut by command
         self._again_at = 0.0  # monotonic seconds
 
     def fileno(self) -> int:
@@ -125,6 +126,7 @@ class LinkRecovery:
         failed, known = [], dict(self.controller.down_links)
         for link, news, reason, rate in changes:
             if news is LinkNews.CUT:
+                self._cut.add(link)
                 if (link, "down") not in self._open or self._open[link, "down"][0].ended:
                     incident = self._begin(link, "down", "it was cut by command")
                     incident.noticed = time.time() if link in self.controller.down_links else None
@@ -132,8 +134,8 @@ class LinkRecovery:
                 self._begin(link, "slow", reason).rate = rate
             elif news is LinkNews.SLOW:
                 self._end(link, "slow")
-            elif news is LinkNews.MENDED:
-                self._end(link, "slow")
+            elif news is LinkNews.MENDED and link in self._cut:
+                self._cut.remove(link)
                 if link not in self.controller.down_links:
                     self._end(link, "down")
                 else:  # it is open until the link is used again: jobs may wait for that
@@ -146,11 +148,12 @@ class LinkRecovery:
                 failed.append(link)
             elif news is LinkNews.UP and self.controller.down_links.pop(link, None) is not None:
                 log.warning("link %s is back", link)
-                self._end(link, "down")
+                if link not in self._cut:
+                    self._end(link, "down")
         if known == self.controller.down_links:
             return
         self.reroute()
-        for name in [name for name in self.controller.jobs if name not in self.waiting]:
+        for name in [name for name in self.controller.jobs if name not in self.waiting and not self._has_failed(name)]:
             if links := [link for link in self._links_down(name) if link in failed]:
                 self._go_around(name, links[0])
         if self.waiting:
@@ -181,6 +184,9 @@ class LinkRecovery:
         names = self.controller.link_names()
         return sorted(names[link] for link in self.controller.links_of(self.controller.jobs[name])
                       if names[link] in self.controller.down_links)
+
+    def _has_failed(self, name: str) -> bool:
+        return (name, self.service.tokens.get(name, "")) in self.service.failures
 
     def _go_around(self, name: str, link: str) -> None:
         """Moves a job, or tells it that it has to wait."""
@@ -214,7 +220,7 @@ class LinkRecovery:
     def _look_again(self) -> None:
         self._again_at = time.monotonic() + AGAIN
         for name, waiting in list(self.waiting.items()):
-            if name not in self.controller.jobs:
+            if name not in self.controller.jobs or self._has_failed(name):
                 del self.waiting[name]
             elif not (links := self._links_down(name)):
                 del self.waiting[name]

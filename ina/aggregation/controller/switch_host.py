@@ -44,7 +44,7 @@ class Summary(TypedDict):
 
 class LinkNews(StrEnum):
     """News of a link. ``DOWN``, ``UP``: noticed, as anybody would; the others: by command (``ina net``), the present state:
-    no direction is cut any more, and none slow, when it is ``MENDED``."""
+    no direction is cut any more when it is ``MENDED``, and none is slow when it is ``SLOW`` without a reason."""
 
     DOWN = "down"
     UP = "up"

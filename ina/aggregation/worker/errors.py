@@ -67,8 +67,11 @@ class RankTimeout(JobTimeout):
     """A tensor that hosts sum among themselves missed its deadline."""
 
     def describe(self, event: Event, waited: float | None) -> str:
-        last = f"its last packet came at {event.last_rx / 1e12:.6f} s of the clock" if event.last_rx else "no packet of it ever came"
-        return (f"Timed out{f' after {waited:g} s' if waited else ''} waiting for rank {event.slot}: late, or no way to it; {last}")
+        after, last = f" after {waited:g} s" if waited else "", "no packet ever came from it"
+        if event.last_rx:
+            last = f"its last packet came at {event.last_rx / 1e12:.6f} s of the clock"
+        return (f"Timed out{after}: rank {event.tsi} waits for rank {event.slot}, which is late, waits itself, or cannot be "
+                f"reached; {last}")
 
 
 class JobMismatch(JobError, ValueError):

@@ -139,9 +139,9 @@ FIGURES = (
         "switchml-loss", "SwitchML: inflation of tensor aggregation time by loss rate", "switchml-loss", "loss", ("rto",),
         "aggregation time over that without loss", milliseconds, relative_to=0.0,
         source="the setting: uniform loss on every link, time-out 1 ms, 8 workers (remembered); values are not known here",
-        why="With the fixed time-out, as published, a lost packet holds its slot for 1 ms. A tensor of 4 MB takes 4.3 ms here, so "
-        "that this is a quarter of it; published tensors are larger, and the same loss then costs a smaller share. What is used by "
-        "default (gaps and probes, docs/design/protocol.md) finds a loss a round trip later.",
+        why="With the fixed time-out, as published, a lost packet holds its slot for 1 ms. A tensor of 4 MB takes 4.3 ms here, "
+        "so that this is a quarter of it; published tensors are larger, and the same loss then costs a smaller share. What is "
+        "used by default (gaps and probes, docs/design/protocol.md) finds a loss a round trip later.",
     ),
     Figure(
         "switchml-ring", "SwitchML beside a ring by workers, 100 Gb/s", "switchml-ring", "workers", ("algorithm",),
@@ -175,10 +175,10 @@ FIGURES = (
         INCAST_AT_BEST,
         "computed: a server's link has R/n for each of n workers, aggregation R for all; measured rates are not known here",
         "Without aggregation n workers' windows meet before the server's link. Without ECN (`ecn_depth` 0) what overflows is "
-        "sent again, into the same queue; with it the windows shrink by AIMD and the link stays full up to 8 workers. From 16 on "
-        "the first windows alone, 60 kB each as in the paper, are more than the queue holds, and no window is less than a packet. Where "
-        "the switch adds up there is no incast, with or without ECN: 5 % are the first round trips, in which windows grow from "
-        "60 kB. With an eighth of the aggregators there is some of both.",
+        "sent again, into the same queue; with it the windows shrink by AIMD and the link stays full up to 8 workers. From 16 "
+        "on the first windows alone, 60 kB each as in the paper, are more than the queue holds, and no window is less than a "
+        "packet. Where the switch adds up there is no incast, with or without ECN: 5 % are the first round trips, in which "
+        "windows grow from 60 kB. With an eighth of the aggregators there is some of both.",
     ),
     Figure(
         "topoopt", "TopoOpt beside a fat-tree of similar cost, 128 servers: how many times as fast a training step is",

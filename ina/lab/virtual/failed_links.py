@@ -130,8 +130,8 @@ def of_testbed(
         ends = {job: [end for start, end in times if since is not None and start <= since <= end]
                 for job, times in stalls.items()}
         records.append({
-            "link": one["link"], "state": one["state"], "reason": one["reason"], "began": one["began"] - began, "rate": one["rate"],
-            "lost": one["lost"],
+            "link": one["link"], "state": one["state"], "reason": one["reason"], "rate": one["rate"], "lost": one["lost"],
+            "began": one["began"] - began,
             "ended": None if one["ended"] is None else one["ended"] - began,
             "noticed": None if noticed is None else noticed - began, "moved": one["moved"], "stayed": one["waited"],
             "again": None, "progress": {job: max(times) - one["began"] for job, times in ends.items() if times},

@@ -38,7 +38,7 @@ class Links:
         self._next = time.monotonic()
         self._planned: list[tuple[float, int, LinkEvent]] = []  # a heap, by time (monotonic seconds) and order
         self._order = itertools.count()
-        self._states: dict[int, str] = {}  # by link: how it was changed
+        self._slow: dict[tuple[int, int], tuple[float, str]] = {}  # by link and direction: rate, and how it is slow
         self._carrier = Carrier(self._interfaces)
 
     def fileno(self) -> int:
@@ -83,22 +83,29 @@ class Links:
         return time.monotonic() - heard_at / PS if heard_at else None
 
     def _apply(self, event: LinkEvent) -> list[LinkChange]:
-        link = self._description.topology.links[event.link]
+        link, name, before = self._description.topology.links[event.link], self._names[event.link], self._slowness(event.link)
         for direction in event.directions:
             if event.action is not Action.SLOW:
                 far = self._description.topology.ends[event.link][1 - direction].node
                 self._board.cut(event.link, direction, event.action is Action.FAIL, self._description.topology.is_host(far))
             if event.action is not Action.FAIL:
-                self._set_link(event.link, direction, event.rate if event.action is Action.SLOW else link.rate,
-                               link.delay if event.delay is None else event.delay)
-        slow = ""
+                rate = event.rate if event.action is Action.SLOW else link.rate
+                delay = link.delay if event.delay is None else event.delay
+                self._set_link(event.link, direction, rate, delay)
+                self._slow[event.link, direction] = rate, ", ".join(
+                    [f"{rate / 1e9:g} Gb/s"] * (rate != link.rate) + [f"delay {1e3 * delay:g} ms"] * (delay != link.delay))
+        changes = []
         if event.action is not Action.SLOW:
-            news = LinkNews.CUT if self._board.is_cut(event.link) else LinkNews.MENDED
-        else:
-            slow = ", ".join([f"{event.rate / 1e9:g} Gb/s"] * (event.rate != link.rate)
-                             + [f"delay {1e3 * (event.delay or 0):g} ms"] * (event.delay not in (None, link.delay)))
-            news = LinkNews.SLOW
-        return [LinkChange(self._names[event.link], news, slow, event.rate)]
+            changes.append(LinkChange(name, LinkNews.CUT if self._board.is_cut(event.link) else LinkNews.MENDED))
+        if (slowness := self._slowness(event.link)) != before:
+            rate, how = slowness
+            changes.append(LinkChange(name, LinkNews.SLOW, how, rate))
+        return changes
+
+    def _slowness(self, link: int) -> tuple[float, str]:
+        """Returns the lowest rate of the directions that are slow by command, and how they are; "": none is."""
+        slow = {how: rate for (number, _), (rate, how) in self._slow.items() if number == link and how}
+        return min(slow.values(), default=0.0), "; ".join(slow)
 
     def _set_link(self, number: int, direction: int, rate: float, delay: float) -> None:
         """Sets a direction: at the switch that sends or, from a host, at the one that receives."""

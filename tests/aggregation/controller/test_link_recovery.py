@@ -160,7 +160,7 @@ def test_a_job_with_a_parameter_server_waits_for_the_link_and_hears_why(monkeypa
     monkeypatch.setattr(type(service.controller.program), "needs_server", True)
     service.links.apply([LinkChange(f"s1-{job.root.switch}", LinkNews.DOWN, "cut")])
     ((kind, reason),) = events(workers[0])
-    assert kind == "notice" and "needs it: its parameter server cannot move to another tree with it; it waits up to 60 s" in reason
+    assert kind == "notice" and "its parameter server cannot move to another tree with it; it waits up to 60 s" in reason
     assert service.controller.jobs["job"] is job
 
 
@@ -208,7 +208,7 @@ def test_a_link_that_is_cut_briefly_or_slow_is_noted_and_moves_nothing():
     job = service.controller.jobs["job"]
     link = f"s1-{job.root.switch}"
     service.links.apply([LinkChange(link, LinkNews.CUT), LinkChange(link, LinkNews.SLOW, "1 Gb/s", 1e9)])
-    service.links.apply([LinkChange(link, LinkNews.MENDED)])
+    service.links.apply([LinkChange(link, LinkNews.MENDED), LinkChange(link, LinkNews.SLOW)])
     down, slow = service.links.shown()
     assert (down["state"], down["noticed"], slow["state"], slow["rate"]) == ("down", None, "slow", 1e9)
     assert down["ended"] and slow["ended"] and service.controller.jobs["job"] is job
@@ -221,6 +221,41 @@ def test_the_end_of_a_slow_link_is_not_that_of_its_cut():
     service.links.apply([LinkChange("s1-s3", LinkNews.CUT)])  # a direction of it is mended
     slow, down = service.links.shown()
     assert (slow["state"], down["state"]) == ("slow", "down") and slow["ended"] and down["ended"] is None
+
+
+def test_the_end_of_a_cut_is_not_that_of_its_slowness():
+    service = Operations(network(), job_slots=16)
+    service.links.apply([LinkChange("s1-s3", LinkNews.SLOW, "1 Gb/s", 1e9), LinkChange("s1-s3", LinkNews.CUT)])
+    service.links.apply([LinkChange("s1-s3", LinkNews.MENDED)])  # its other direction is still slow
+    slow, down = service.links.shown()
+    assert slow["ended"] is None and down["ended"]
+
+
+def test_a_link_without_carrier_is_down_whatever_command_mends_it(clock):
+    service = Operations(network(spines=1), job_slots=16)
+    workers = start(service)
+    service.links.apply([LinkChange("s1-s3", LinkNews.DOWN, "it has no carrier")])
+    service.links.apply([LinkChange("s1-s3", LinkNews.MENDED)])
+    (one,) = service.links.shown()
+    assert one["ended"] is None and one["waiting"] == ["job"]
+    service.links.apply([LinkChange("s1-s3", LinkNews.CUT), LinkChange("s1-s3", LinkNews.UP)])
+    (one,) = service.links.shown()
+    assert one["ended"] is None, "it is cut now"
+    service.links.apply([LinkChange("s1-s3", LinkNews.MENDED)])
+    assert service.links.shown()[0]["ended"] and events(workers[0])[-1][1] == "link s1-s3 is back; job job goes on"
+
+
+def test_a_job_that_has_failed_hears_no_more_of_links(clock):
+    service = Operations(network(spines=1), job_slots=16)
+    workers = start(service)
+    service.links.apply([LinkChange("s1-s3", LinkNews.DOWN, "cut")])
+    clock.now += link_recovery.WAIT + 1
+    service.links.tick()
+    heard = [kind for kind, _ in events(workers[0])]
+    service.links.apply([LinkChange("s2-s3", LinkNews.DOWN, "cut")])
+    clock.now += link_recovery.WAIT + 1
+    service.links.tick()
+    assert heard == ["notice", "failed"] == [kind for kind, _ in events(workers[0])]
 
 
 def test_a_cut_that_is_noticed_is_one_incident():

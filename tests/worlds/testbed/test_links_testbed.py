@@ -106,6 +106,21 @@ def test_a_job_moves_off_a_link_that_is_cut_silently(kind, cables):
         client.close()
 
 
+def test_a_link_is_slow_until_both_directions_have_their_rate():
+    def shown():
+        return {one["state"]: one["ended"] is None for one in client.ask("switches")["links"]}
+
+    with Network(leaf_spine(), PROGRAM, DEFINES) as network:
+        client = network.client()
+        for command in (("slow", "s1-s3", "--rate", "100M", "--delay", "5ms"), ("fail", "s1>s3"), ("heal", "s1>s3")):
+            assert ina("net", *command).returncode == 0
+        until(lambda: shown() == {"slow": True, "down": False}, "the cut to end, and only that")
+        assert client.ask("switches")["links"][0]["reason"] == "0.1 Gb/s, delay 5 ms"
+        assert ina("net", "heal", "s3>s1").returncode == 0
+        until(lambda: shown() == {"slow": False, "down": False}, "the link to have its rate")
+        client.close()
+
+
 def test_commands_about_links_say_what_is_wrong():
     done = ina("net", "fail", "s1-s3")
     assert done.returncode == 1 and "no network is up here" in done.stderr

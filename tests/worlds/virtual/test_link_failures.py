@@ -158,19 +158,19 @@ def test_after_a_link_became_slow_each_worker_has_results_of_what_it_sent_since(
     assert (SLOTS + 1 - flying) * frame < run.incidents[0].progress["job"] < (SLOTS + 2) * frame + 10e-6
 
 
-def told(run):
+def incidents_of(run):
     return [(one.link, one.rate, one.began, one.ended) for one in run.incidents]
 
 
 def test_down_and_slow_are_incidents_of_their_own(programs):
     run = Run(programs, ["at 20us fail h1 for 2ms", "at 500us slow h1 10G for 100us"])
-    assert told(run) == [("h1", 0.0, 20e-6, 2.02e-3), ("h1", 10e9, 500e-6, 600e-6)]
+    assert incidents_of(run) == [("h1", 0.0, 20e-6, 2.02e-3), ("h1", 10e9, 500e-6, 600e-6)]
     assert [one.lost for one in run.incidents] == [run.drops["link down"], 0]
 
 
 def test_a_link_is_down_while_a_direction_of_it_is(programs):
     run = Run(programs, ["at 20us fail h1>s1", "at 30us fail s1>h1", "at 1ms heal h1>s1", "at 2ms heal s1>h1"])
-    assert told(run) == [("h1", 0.0, 20e-6, 2e-3)] and run.incidents[0].lost == run.drops["link down"] > 0
+    assert incidents_of(run) == [("h1", 0.0, 20e-6, 2e-3)] and run.incidents[0].lost == run.drops["link down"] > 0
 
 
 def test_a_cut_of_a_link_that_is_known_to_be_down_is_noticed_at_once(programs):

@@ -373,7 +373,7 @@ static int events(void *state, struct ina_event *into, int max)
         into[n] = (struct ina_event){.type = INA_EVENT_DONE, .op = (uint32_t)(c->reported++ % INA_MAX_OPS)};
     for (; n < max && c->failed && c->reported < c->submitted; n++)
         into[n] = (struct ina_event){.type = INA_EVENT_FAILED, .code = INA_ERR_RANK, .op = (uint32_t)(c->reported++ % INA_MAX_OPS),
-                                     .slot = c->late, .last_rx = c->peers[c->peer_of[c->late]].last_rx};
+                                     .tsi = c->config.rank, .slot = c->late, .last_rx = c->peers[c->peer_of[c->late]].last_rx};
     return n;
 }
 
