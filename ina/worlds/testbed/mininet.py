@@ -285,6 +285,7 @@ class Network:
         from mininet.cli import CLI
         from mininet.log import setLogLevel
 
+        assert self.net is not None
         for host in self.net.hosts:  # for ranks that are started by hand: torch.distributed looks for a network's address
             host.cmd(f"export INA_SWITCH={self.socket} GLOO_SOCKET_IFNAME={host.defaultIntf().name}")
         setLogLevel("output" if command else "info")
