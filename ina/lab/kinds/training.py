@@ -209,7 +209,7 @@ class Training(Placed):
         Row("training_s", "training, s", "train s", "{:.1f}"),
         Row("packets", "packets sent (rank 0)", "packets", "{:,}"),
         Row("retransmissions", "retransmissions (rank 0)", "again", "{:,}"),
-        Row("spurious", "sent again although the earlier result came, too (rank 0)", "needless", "{:,}"),
+        Row("spurious", "of them needless (rank 0)", "needless", "{:,}"),
         Row("link_mb", "on the busiest link, MB", "link MB", "{:.1f}"),
         Row("link_use", "its use during all-reduce", "link use", "{:.1%}"),
         Row("bound", "bound by", "bound", "{}"),

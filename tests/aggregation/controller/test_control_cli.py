@@ -249,7 +249,7 @@ def test_links_that_are_down_are_shown_with_jobs_that_moved_or_wait():
         return console.file.getvalue()
 
     down = {"link": "s1-s9", "state": "down", "reason": "s1-eth3: it has no carrier", "began": 1e9, "noticed": 1e9, "ended": None,
-            "lost": 12, "moved": {"job 0": "s18"}, "waited": ["job 1"]}
+            "lost": 12, "moved": {"job 0": "s18"}, "waited": ["job 1"], "waiting": ["job 1"]}
     slow = {**down, "link": "h3", "state": "slow", "reason": "1 Gb/s", "ended": 1e9 + 5, "lost": 0, "moved": {}, "waited": []}
     reply = {"switches": {}, "links": [slow, down]}
     text = shown(switches_tables(reply, {}))
