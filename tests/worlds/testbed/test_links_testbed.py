@@ -160,7 +160,9 @@ def test_a_slow_link_is_no_failure():
 
 
 def test_frames_are_lost_both_ways_on_a_hosts_link_that_is_cut():
-    up, down = incidents("embedded", "at 100ms fail h1>s1 for 100ms", "at 500ms fail s1>h1 for 100ms")
+    """The tensor takes 640 ms at least. After the first cut a worker may be silent for rto_max, 500 ms, and a busy machine
+    adds to that: the second one is longer."""
+    up, down = incidents("embedded", "at 100ms fail h1>s1 for 100ms", "at 500ms fail s1>h1 for 3s")
     assert up["lost"] > 0 and down["lost"] > 0
 
 
