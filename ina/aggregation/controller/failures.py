@@ -68,6 +68,11 @@ class Jobs(Protocol):
     def close_ports(self, job: Job) -> None: ...
 
 
+def has_failed(service: Jobs, job: str) -> bool:
+    """Returns True if the job is over, though some of its workers have not left yet."""
+    return (job, service.tokens.get(job, "")) in service.failures
+
+
 class Recovery:
     """``state``: file of jobs; None: jobs end with this process. Call ``begin`` first."""
 
@@ -229,7 +234,7 @@ class Recovery:
         service = self.service
         for job in jobs:
             reason = f"switch {switch} is lost: {cause}"
-            if (job, service.tokens.get(job, "")) not in service.failures and (obstacle := self.move(job, reason)) is not None:
+            if not has_failed(service, job) and (obstacle := self.move(job, reason)) is not None:
                 service.fail(job, reason + obstacle)
                 self.forget(job)
                 service.over(job)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ina.aggregation.controller.failures import Jobs
+from ina.aggregation.controller.failures import Jobs, has_failed
 from ina.aggregation.controller.job_records import AdmissionError, Job
 from ina.aggregation.controller.switch_host import LinkChange, LinkNews
 
@@ -153,7 +153,7 @@ class LinkRecovery:
         if known == self.controller.down_links:
             return
         self.reroute()
-        for name in [name for name in self.controller.jobs if name not in self.waiting and not self._has_failed(name)]:
+        for name in [name for name in self.controller.jobs if name not in self.waiting and not has_failed(self.service, name)]:
             if links := [link for link in self._links_down(name) if link in failed]:
                 self._go_around(name, links[0])
         if self.waiting:
@@ -184,9 +184,6 @@ class LinkRecovery:
         names = self.controller.link_names()
         return sorted(names[link] for link in self.controller.links_of(self.controller.jobs[name])
                       if names[link] in self.controller.down_links)
-
-    def _has_failed(self, name: str) -> bool:
-        return (name, self.service.tokens.get(name, "")) in self.service.failures
 
     def _go_around(self, name: str, link: str) -> None:
         """Moves a job, or tells it that it has to wait."""
@@ -220,7 +217,7 @@ class LinkRecovery:
     def _look_again(self) -> None:
         self._again_at = time.monotonic() + AGAIN
         for name, waiting in list(self.waiting.items()):
-            if name not in self.controller.jobs or self._has_failed(name):
+            if name not in self.controller.jobs or has_failed(self.service, name):
                 del self.waiting[name]
             elif not (links := self._links_down(name)):
                 del self.waiting[name]

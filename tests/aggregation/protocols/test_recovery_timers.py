@@ -115,8 +115,6 @@ def test_a_path_that_becomes_slower_is_no_loss(slots, slower):
     assert 0 < alone.worker.stats["retransmissions"] <= 24
 
 
-
-
 def test_a_path_that_becomes_slow_has_nothing_sent_again_while_results_come():
     """A link loses nine tenths of its rate: all packets that wait there are late, and none is lost."""
     alone = Alone()
