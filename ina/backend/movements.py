@@ -176,7 +176,7 @@ class Movements(Ways):
 
     @collective
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: object = None) -> dist.Work:
-        """Exchanges pieces, which may differ in size; Gloo supports that for one tensor only."""
+        """Exchanges pieces, which may differ in size. Gloo does that for one tensor only, and lists not at all in torch 2.11."""
         options = options_of(c10d.AllToAllOptions(), opts, None)
         outputs, inputs = list(outputs), list(inputs)
         reason = self._why_not([*outputs, *inputs]) or self._why_not_routed()
@@ -229,8 +229,8 @@ class Movements(Ways):
 
     def _alltoall_through_gloo(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: c10d.AllToAllOptions,
                                reason: str) -> dist.Work:
-        if len({piece.numel() for piece in (*outputs, *inputs)}) == 1 or len({piece.dtype for piece in (*outputs, *inputs)}) > 1:
-            return self._delegate("alltoall", (outputs, inputs, options), reason)
+        if len({piece.dtype for piece in (*outputs, *inputs)}) > 1:
+            return self._delegate("alltoall", (outputs, inputs, options), reason)  # refuses them
         return self._exchange_through_gloo("alltoall", outputs, inputs, options, reason)
 
     def _exchange_through_gloo(self, name: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor],

@@ -93,6 +93,8 @@ for name, group in groups().items():
 @pytest.mark.later
 def test_tensors_of_any_type_are_moved_bit_for_bit(tmp_path):
     agree(tmp_path, 3, """
+def lacking(*args): raise RuntimeError("Backend gloo does not support alltoall")  # as in torch 2.11
+dist.ProcessGroup.alltoall = lacking
 types = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2, torch.int16, torch.uint16,
          torch.uint32, torch.uint64, torch.bool, torch.complex64, torch.complex128, torch.float16, torch.int64)
 def bits(tensor): return tensor.contiguous().view(torch.uint8).flatten().tolist()
