@@ -123,6 +123,8 @@ class LinkFailures:
         incident = Incident(name, self._now, min(rates.values()), noticed=self._now if known else None)
         self._open[link, state] = incident, self._lost(link)
         self._incidents.append(incident)
+        if known:
+            self._move_jobs(link)  # no probe will be missed anew: what stays is noted now
         return True
 
     def _lost(self, link: int) -> int:

@@ -176,6 +176,8 @@ def test_a_link_is_down_while_a_direction_of_it_is(programs):
 def test_a_cut_of_a_link_that_is_known_to_be_down_is_noticed_at_once(programs):
     run = Run(programs, ["at 20us fail h1 for 345us", "at 370us fail h1 for 1ms"])
     assert [one.noticed for one in run.incidents] == [300e-6, 370e-6]
+    assert [one.stayed for one in run.incidents] == [["job"], ["job"]], "each says who waited for the link"
+    assert 1e-3 < run.incidents[1].progress["job"] < run.incidents[0].progress["job"] < 2.5e-3
 
 
 def test_frames_between_hosts_are_routed_around_what_is_down(programs):
