@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernel.h"
+
 enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1, INA_DTYPES = 2 }; /* elements of tensors */
 enum { INA_LANE_INT32 = 0, INA_LANES = 1 };        /* rows of the table */
 
@@ -44,7 +46,7 @@ static inline int ina_lane_holds(uint32_t lane, uint32_t values)
 }
 
 /* How a sum leaves the range: it wraps modulo 2^bits. Then the sign's bit of `*overflow` is set, and stays. */
-static inline uint32_t ina_lane_sum(uint32_t a, uint32_t b, uint32_t *overflow)
+INA_KERNEL_PART uint32_t ina_lane_sum(uint32_t a, uint32_t b, uint32_t *overflow)
 {
     const uint32_t sum = a + b;
     *overflow |= (a ^ sum) & (b ^ sum); /* two operands of one sign, a sum of the other */
