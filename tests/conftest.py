@@ -53,14 +53,18 @@ def pytest_configure(config):
     """Gives the tests' servers and clients certificates of their own, in the place where a user's would be found."""
     for plugin in (marks, tiers, second_look, crashes):
         config.pluginmanager.register(plugin)
-    config.certificates = tempfile.mkdtemp()
-    os.environ["INA_TLS"] = f"{config.certificates}/tls"
+    config.own_folder = Path(tempfile.mkdtemp())
+    os.environ["INA_TLS"] = str(config.own_folder / "tls")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """Gives a test process the folder of the run's locks, which is the first process's: it ends when no other one is left."""
+    node.workerinput["locks"] = str(node.config.own_folder)
 
 
 def pytest_unconfigure(config):
-    shutil.rmtree(config.certificates)
-    if run := getattr(config, "workerinput", {}).get("testrunuid"):
-        shutil.rmtree(Path(tempfile.gettempdir()) / f"ina-tests-{os.getuid()}-{run}", ignore_errors=True)
+    shutil.rmtree(config.own_folder)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -76,11 +80,9 @@ def pytest_make_collect_report(collector):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     """Takes the machine lock for each test: exclusively for those marked ``machine``. A single test process needs no lock."""
-    if (run := getattr(item.config, "workerinput", {}).get("testrunuid")) is None:
+    if (folder := getattr(item.config, "workerinput", {}).get("locks")) is None:
         return (yield)
-    folder = Path(tempfile.gettempdir()) / f"ina-tests-{os.getuid()}-{run}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with machine_lock.held(folder, alone=item.get_closest_marker("machine") is not None):
+    with machine_lock.held(Path(folder), alone=item.get_closest_marker("machine") is not None):
         return (yield)
 
 

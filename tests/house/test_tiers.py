@@ -55,6 +55,27 @@ def test_a_tier_is_chosen(tmp_path, tier, chosen, options):
     assert {line.partition("::test_")[2] for line in output.splitlines() if line.startswith("PASSED")} == chosen, output
 
 
+BESIDE = """
+@pytest.mark.fast
+@pytest.mark.parametrize("first", [True, False])
+def test_the_lock_stays(request, first):
+    begun, ended = (Path(__file__).with_name(name) for name in ("begun", "ended"))
+    if first:
+        request.config.add_cleanup(ended.touch)  # the last thing that a test process does
+        until(begun.exists, "the other test process")
+    else:
+        begun.touch()
+        until(ended.exists, "the end of the other test process")
+        files = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+        assert [Path(each).name for each in files if "/machine" in each] == ["machine"], files
+"""
+
+
+def test_the_machine_lock_is_there_until_the_last_process_ends(tmp_path):
+    status, output = run_pytest(tmp_path, BESIDE, "-n", "2")
+    assert status == 0 and "2 passed" in output, output
+
+
 @pytest.mark.parametrize("options, message", [
     (("--since", "nonsense"), "--since nonsense: "),
     (("nowhere.py::test_it",), "file or directory not found: nowhere.py::test_it"),
