@@ -63,7 +63,7 @@ class Movements(Ways):
             return self._placed(inputs, own, sums.words(tensors[0]), Route.broadcast, options.rootRank)
 
         return self._move("broadcast", (tensors, options), reason, tensors, encode,
-                          f"of {dtypes(tensors)} from {options.rootRank}")
+                          f"of {sums.alike(tensors)} from {options.rootRank}")
 
     @collective
     def allgather(self, outputs: ListsOfTensors, inputs: Tensors, opts: object = None,
@@ -102,7 +102,9 @@ class Movements(Ways):
                 parts += self._placed([(own, starts[self.rank()])], results, total, Route.all_gather, lengths)
             return parts
 
-        return self._move(name, (*args, options), reason or misfit, received, encode, f"of {dtypes(inputs)}", as_gloo=as_gloo)
+        agreed = ",".join(sums.alike([own], [tensor.numel() for tensor in each])
+                          for each, own in zip(outputs, inputs, strict=False))  # those that do not fit go through Gloo
+        return self._move(name, (*args, options), reason or misfit, received, encode, f"of {agreed}", as_gloo=as_gloo)
 
     @collective
     def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: object = None) -> dist.Work:
@@ -137,7 +139,7 @@ class Movements(Ways):
                                       [length] * self.size())
             return parts
 
-        return self._move(name, args, reason, outputs, encode, f"of {dtypes(inputs)}")
+        return self._move(name, args, reason, outputs, encode, f"of {sums.alike(inputs)}")
 
     @collective
     def gather(self, outputs: ListsOfTensors, inputs: Tensors, opts: object = None, timeout: timedelta | None = None, *,
@@ -172,7 +174,7 @@ class Movements(Ways):
             return self._placed(inputs, results, length * self.size(), make, options.rootRank, [length] * self.size())
 
         return self._move(name, args, reason, whole if name == "gather" else own, encode,
-                          f"of {dtypes(own)} at {options.rootRank}", sized=own)
+                          f"of {sums.alike(own)} at {options.rootRank}", sized=own)
 
     @collective
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: object = None) -> dist.Work:
@@ -182,6 +184,8 @@ class Movements(Ways):
         reason = self._why_not([*outputs, *inputs]) or self._why_not_routed()
         if len(outputs) != self.size() or len(inputs) != self.size():
             reason = reason or "wrong number of tensors"
+        if len({piece.dtype for piece in (*outputs, *inputs)}) > 1:
+            reason = reason or "types that do not fit"
         return self._alltoall_through_gloo(outputs, inputs, options, reason) if reason else self._exchange(
             "alltoall", outputs, inputs, outputs, False, (outputs, inputs, options))
 
@@ -208,24 +212,34 @@ class Movements(Ways):
         """Exchanges pieces, ``sent`` to each rank and ``received`` from each. Not ``even``: their sizes differ, so that ranks
         tell each other first, in one round trip, which this rank waits for."""
         ranks, rank = self.size(), self.rank()
+        sizes = torch.full((ranks, ranks), sent[0].numel()) if even else self._exchange_sizes(name, received, sent, args[-1])
+        words = sums.words_of(sizes, sent[0].element_size()).numpy()
         into, out = list(map(sums.words, received)), list(map(sums.words, sent))
-        sizes = torch.full((ranks, ranks), out[0], dtype=torch.int32)
-        if not even:
-            own = torch.tensor(out, dtype=torch.int32)
-            part = sums.placement([(own, ranks * rank)], [(sizes, 0)], sizes.numel())
-            self._through_switch(name, [sizes], lambda: [part], args[-1], "sizes").wait()
-        if (coming := sizes[:, rank].tolist()) != into:
-            raise ValueError(f"ina: {name}: rank {rank} expects {into} words of the ranks, which send {coming}")
 
         def encode() -> list[sums.Sum]:
             *starts, total = itertools.accumulate([*out, *into], initial=0)
             results = [(piece, starts[ranks + i if i != rank else i]) for i, piece in enumerate(received)]
-            route = Route.all_to_all(sizes.numpy(), rank, CHUNK * self._joined_job().config.values)
+            route = Route.all_to_all(words, rank, CHUNK * self._joined_job().config.values)
             whole = sums.placement(list(zip(sent, starts[:ranks], strict=True)), results, max(1, total), route)
             whole.alike = False
             return [whole]
 
-        return self._move(name, args, "", outputs, encode, f"of {dtypes(sent[:1])}", as_gloo=even)
+        each = f" ({sent[0].numel()} elements to each)" if even else ""
+        return self._move(name, args, "", outputs, encode, f"of {dtypes(sent[:1])}{each}", as_gloo=even)
+
+    def _exchange_sizes(self, name: str, received: list[torch.Tensor], sent: list[torch.Tensor], options: object) -> torch.Tensor:
+        """Returns how many elements each rank (row) sends to each. ValueError: a rank expects another number; all ranks raise it,
+        so that none waits for another one."""
+        ranks, rank = self.size(), self.rank()
+        own = torch.tensor([[piece.numel() for piece in pieces] for pieces in (sent, received)])
+        sizes = torch.empty(ranks, *own.shape, dtype=own.dtype)
+        part = sums.placement([(own, rank * sums.words(own))], [(sizes, 0)], sums.words(sizes))
+        self._through_switch(name, [sizes], lambda: [part], options, f"sizes of {dtypes(sent[:1])}").wait()
+        to_each, from_each = sizes.unbind(1)
+        for source, target in (to_each != from_each.t()).nonzero().tolist():
+            raise ValueError(f"ina: {name}: rank {target} expects {from_each[target, source]} elements of rank {source}, "
+                             f"which sends {to_each[source, target]}")
+        return to_each
 
     def _alltoall_through_gloo(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: c10d.AllToAllOptions,
                                reason: str) -> dist.Work:

@@ -250,8 +250,8 @@ class Reductions(Ways):
 
         average = opts.reduceOp == dist.ReduceOp.AVG
         outputs = [result for result in results if result is not None]
-        agreed = f"{op_name(opts.reduceOp)} of {dtypes(sources)}"
-        agreed += "" if root is None else f" to {root}"
+        each = [sums.alike([source], pieces_of[i] if pieces_of else ()) for i, source in enumerate(sources)]
+        agreed = f"{op_name(opts.reduceOp)} of {','.join(each)}" + ("" if root is None else f" to {root}")
         return self._through_switch(name, outputs, encode, opts, self._with_codec(agreed))
 
     def _start(self, pieces_of: list[list[int]] | None, i: int) -> int:

@@ -33,16 +33,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 
 from ina.aggregation import protocols
 from ina.aggregation.worker import Route
-from ina.backend.arguments import is_plain
+from ina.backend.arguments import dtypes, is_plain
 from ina.base.native import lib
 from ina.codecs.lanes import Packing, Shorts
 from ina.codecs.pointers import pointer
 
+Number = TypeVar("Number", int, torch.Tensor)
 STAGE = 64 << 20  # bytes, at most, of the buffer of one sum that is not a tensor's own memory
 WORD = torch.int32.itemsize  # bytes
 LIMB_BITS = 24  # sums of 32 limbs fit an int32
@@ -436,9 +438,23 @@ def placement(inputs: Sequence[tuple[torch.Tensor, int]], results: Sequence[tupl
     return Sum.of(buffer, decode, route=route)
 
 
+def alike(tensors: Sequence[torch.Tensor], pieces: Sequence[int] = ()) -> str:
+    """Returns what all ranks must have in common of ``tensors``, which are as long on all of them, beyond the words that they
+    fill: their types, and their numbers of elements where several share a word. ``pieces``: of how many elements each rank has,
+    or gets, one."""
+    shared = any(tensor.element_size() < WORD for tensor in tensors)
+    counts = pieces if len(set(pieces)) > 1 else [tensor.numel() for tensor in tensors] if shared else []
+    return dtypes(tensors) + (f" ({'+'.join(map(str, counts))} elements)" if counts else "")
+
+
 def words(tensor: torch.Tensor) -> int:
     """Returns the number of 32-bit words that the bits of ``tensor`` take."""
-    return -(-tensor.numel() * tensor.element_size() // WORD)
+    return words_of(tensor.numel(), tensor.element_size())
+
+
+def words_of(elements: Number, size: int) -> Number:
+    """The same of so many elements, or of each number of a tensor, of ``size`` bytes."""
+    return -(-elements * size // WORD)
 
 
 def _words(tensor: torch.Tensor) -> torch.Tensor | None:

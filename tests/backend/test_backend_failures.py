@@ -144,6 +144,53 @@ def test_ranks_that_disagree(tmp_path, ours, theirs):
     disagree(tmp_path, ours, theirs)
 
 
+SUMMED = [
+    "all_reduce(bytes(1000 + rank))", "all_reduce(bytes(1001 - rank).to(torch.int8), op=dist.ReduceOp.AVG)",
+    "all_reduce(bytes(2 + rank).to(torch.int16))", "all_reduce(bytes(1000 + 8 * rank).to(torch.bool))",
+    "broadcast(bytes(1001 + rank), 0)", "broadcast(bytes(7 + rank).to(torch.float16), 0)",
+    "all_gather_into_tensor(bytes(2 * (5 + rank)), bytes(5 + rank))", "all_gather([bytes(5 + rank)] * 2, bytes(5 + rank))",
+    # Each rank's list fits its own tensor, and both lists are eight elements long.
+    "all_gather([torch.zeros(size) for size in (3, 5)[:: 1 - 2 * rank]], torch.ones(3))",
+    "reduce_scatter(torch.zeros(3), [torch.ones(size) for size in (3, 5)[:: 1 - 2 * rank]])",
+]
+MOVED = [  # by a program that sums from and to some ranks only
+    "all_to_all_single(bytes(2 * (5 + rank)), bytes(2 * (5 + rank)))",
+    "all_to_all_single(torch.ones(4 + 2 * rank), torch.ones(4 + 2 * rank))",
+    "gather(bytes(5 + rank), [bytes(5) for _ in range(2)] if rank == 0 else None, 0)",
+    "scatter(bytes(5 + rank), [bytes(5) for _ in range(2)] if rank == 0 else None, 0)",
+]
+
+
+@pytest.mark.parametrize(("protocol", "call"), [
+    *(("switchml", call) for call in SUMMED), ("atp", SUMMED[0]), *(("receivers", call) for call in (*SUMMED[-4:], *MOVED)),
+])
+def test_ranks_whose_tensors_fill_as_many_words_or_as_much_together_disagree(tmp_path, protocol, call):
+    results = run(tmp_path, 2, f"""
+        rank, n = start()
+        def bytes(count): return torch.ones(count, dtype=torch.uint8)
+        try: dist.{call}
+        except RuntimeError as error: say(error=str(error))
+        dist.destroy_process_group()
+    """, INA_PROTOCOL=protocol)
+    failures(results, [0, 1], "the ranks do not agree on this collective")
+
+
+def test_pieces_of_an_exchange_are_compared_by_elements(tmp_path):
+    """Five bytes and six take two words. All ranks hear of it, and the group goes on."""
+    results = run(tmp_path, 2, """
+        rank, n = start()
+        def pieces(*sizes): return [torch.ones(size, dtype=torch.uint8) for size in sizes]
+        try: dist.all_to_all(pieces(5, 6), pieces(5, 5 + rank))
+        except ValueError as error: say(error=str(error))
+        tensor = torch.ones(3); dist.all_reduce(tensor)
+        say(after=tensor.tolist())
+        dist.destroy_process_group()
+    """, INA_PROTOCOL="receivers")
+    for each in succeed(results):
+        assert each["error"] == "ina: alltoall: rank 0 expects 6 elements of rank 1, which sends 5" and each["after"] == [2.0] * 3
+
+
+
 def test_ranks_that_disagree_before_a_parameter_server(tmp_path):
     disagree(tmp_path, "torch.ones(100_000)", "torch.ones(10)", INA_PROTOCOL="atp")
 
