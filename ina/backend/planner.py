@@ -123,7 +123,7 @@ class Planner:
     def _propose(self, trial: Trial, title: str, allowed: tuple[str, ...], values: torch.Tensor) -> Plan:
         elements = values.numel()
         names = [name for name in worth_measuring(allowed, elements, self._workers) if self._usable(name)]
-        flat = values.detach().resolve_neg().reshape(-1).numpy()
+        flat = values.detach().resolve_neg().reshape(-1).to(torch.float32).numpy()
         figures = [statistics.median(self._times(trial)[DEFAULT]), self._latency(), -self._rate]
         for name in names:
             figures += _cost(name, flat, self._workers)

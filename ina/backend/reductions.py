@@ -40,6 +40,7 @@ from ina.codecs.planner import allowed
 
 CodecOf = Callable[[str], tuple[Codec, int]]  # by name: a tensor's codec, and the number of its calls before this one
 Reducing = c10d.AllreduceOptions | c10d.ReduceOptions | c10d.ReduceScatterOptions
+PLANNED = (torch.float32, torch.float16, torch.bfloat16)  # which all travel as float32
 
 
 @all_eager
@@ -142,7 +143,7 @@ class Reductions(Ways):
 
     def _planned(self, tensor: torch.Tensor, opts: c10d.AllreduceOptions, title: str, allowed: tuple[str, ...],
                  codec_of: CodecOf) -> dist.Work:
-        if tensor.dtype != torch.float32 or self._fits(tensor):
+        if tensor.dtype not in PLANNED or self._fits(tensor):
             return self._reduce("allreduce", [tensor], [tensor], opts)
 
         def start(way: str) -> dist.Work:

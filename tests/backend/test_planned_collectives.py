@@ -54,6 +54,22 @@ def test_sums_are_right_in_trials_and_after_them(tmp_path, codec):
     assert reports[0]["reasons"].keys() == {"allreduce: measured to be faster, or tried"}
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_sixteen_bit_floats_are_planned_too(tmp_path, dtype):
+    reports = succeed(run(tmp_path, 2, f"""
+        rank, n = start()
+        for call in range(16):
+            mine = torch.full((20_000,), 1.0 + rank, dtype=torch.{dtype}); dist.all_reduce(mine)
+            assert (mine == 3).all() and mine.dtype == torch.{dtype}, (call, mine)
+        stats = ina.backend.stats()
+        say(plans=stats["plans"], codecs=stats["codecs"])
+        dist.destroy_process_group()
+    """, INA_CODEC="auto:lanes-16", INA_RATE="1e6"))
+    assert all(report["plans"] == reports[0]["plans"] for report in reports)
+    assert set(reports[0]["plans"]) == {f"all-reduce of 20,000 {dtype}"}
+    assert reports[0]["codecs"]["lanes-16"]["sums"] >= 2, "at the stated 1 Mb/s it is worth a trial"
+
+
 EQUAL = """
 rank, n = start()
 size = 5000
