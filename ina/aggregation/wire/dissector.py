@@ -2,6 +2,9 @@
 
 ina wire lua > ~/.local/lib/wireshark/plugins/switchml.lua
 tshark -X lua_script:switchml.lua -r run.pcap -Y 'switchml.overflow == 1' -T fields -e switchml.job -e switchml.tsi
+tshark -X lua_script:switchml.lua -r run.pcap -o switchml.lane_bits:9 -o switchml.lane_bias:128 -T fields -e switchml.lane
+
+A frame does not say which codec made its words, so the preferences say how lanes lie in them (host/codec/lanes.h, of bytes).
 """
 
 from __future__ import annotations
@@ -44,6 +47,10 @@ def generate(layout: Layout, sizes: Mapping[int, int], kinds: Sequence[Kind], so
             *fields,
             'f.values_index = ProtoField.uint16("switchml.index", "indices", base.HEX)',
             'f.values_float = ProtoField.float("switchml.float", "values")',
+            'f.values_lane = ProtoField.int32("switchml.lane", "lane")',
+            'switchml.prefs.lane_bits = Pref.uint("Bits of a lane", 0, "Of values that a codec packs into words; 0: none")',
+            'switchml.prefs.lanes = Pref.uint("Lanes of a word", 0, "The highest may be narrower; 0: as many as fit")',
+            'switchml.prefs.lane_bias = Pref.uint("Bias of a lane", 0, "Subtracted; of a sum, times the number of workers")',
             "",
             "function switchml.dissector(buffer, pinfo, tree)",
             f"    if buffer:len() < {bare} then return 0 end",
@@ -138,6 +145,14 @@ def _payload(layout: Layout, kinds: Sequence[Kind]) -> list[str]:
         "    elseif not payload_bytes[kind] then",
         f"        local field = ({_is_one(kinds, 'floats')}) and f.values_float or {_name(values, v.name)}",
         f"        for at = start, length - {step}, {step} do t:add(field, buffer(at, {step})) end",
+        "        local bits = switchml.prefs.lane_bits",
+        f"        local lanes = switchml.prefs.lanes > 0 and switchml.prefs.lanes or math.floor({v.width} / math.max(bits, 1))",
+        f"        for at = start, bits > 0 and field == {_name(values, v.name)} and length - {step} or -1, {step} do",
+        f"            for low = 0, math.min(bits * lanes, {v.width}) - 1, bits do",
+        f"                local lane = math.floor(buffer(at, {step}):uint() / 2 ^ low) % 2 ^ bits - switchml.prefs.lane_bias",
+        f"                t:add(f.values_lane, buffer(at, {step}), lane)",
+        "            end",
+        "        end",
         "    end",
     ]
 

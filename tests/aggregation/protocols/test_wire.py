@@ -22,6 +22,7 @@ from ina.aggregation.wire.layout import DATA, HEAD, PENDING, LayoutError, load
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base import manifest
 from ina.cli import wire as cli
+from ina.codecs.lanes import Packing
 
 WIRE = load(32)
 SOURCE = "p4/include/switchml/headers.p4"
@@ -324,7 +325,7 @@ def pcap(path, frames: list[bytes]) -> None:
     path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + b"".join(records))
 
 
-def dissected(tmp_path, frames: list[bytes], names: list[str]) -> list[dict[str, str]]:
+def dissected(tmp_path, frames: list[bytes], names: list[str], **preferences: int) -> list[dict[str, str]]:
     """Returns what Wireshark shows of each frame."""
     need("tshark")
     script, capture = tmp_path / "switchml.lua", tmp_path / "run.pcap"
@@ -332,6 +333,7 @@ def dissected(tmp_path, frames: list[bytes], names: list[str]) -> list[dict[str,
     pcap(capture, frames)
     command = [tool("INA_TSHARK", "tshark"), "-X", f"lua_script:{script}", "-r", str(capture), "-T", "fields"]
     command += [part for name in names for part in ("-e", f"switchml.{name}")]
+    command += [part for name, value in preferences.items() for part in ("-o", f"switchml.{name}:{value}")]
     home = tmp_path / "home"
     home.mkdir()
     done = subprocess.run(command, capture_output=True, text=True, env={"HOME": str(home), "PATH": "/usr/bin:/bin"})
@@ -363,6 +365,46 @@ def test_wireshark_reads_each_kind_of_frame(tmp_path):
     assert (rows[2]["e0"], rows[2]["e1"], rows[2]["v"], rows[2]["missing"]) == ("-128", "-1", "", "")
     assert rows[3]["v"] == ",".join(map(str, range(2048)))
     assert set(rows[4].values()) == {""}
+
+
+def words_of_frames(words) -> list[bytes]:
+    filled = np.zeros(-(-len(words) // 32) * 32, np.int32)
+    filled[: len(words)] = words
+    return [over_udp(WIRE, WIRE.pack(switchml={"msg_type": 1}, exponents={}, values={"v": part.view(np.uint32).tolist()}))
+            for part in filled.reshape(-1, 32)]
+
+
+@pytest.mark.build
+@pytest.mark.parametrize(("dtype", "workers", "wraps"), [
+    ("int8", 2, True), ("int8", 8, False), ("uint8", 16, True), ("bool", 4, False),
+])
+def test_wireshark_shows_the_values_in_a_words_lanes(tmp_path, dtype, workers, wraps):
+    """What each worker sent, and the sum of all; a highest lane that is narrower knows it modulo its width only."""
+    packing = Packing.of(dtype, workers, wraps=wraps)
+    rng, limits = np.random.default_rng(5), (0, 2) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max + 1)
+    own = rng.integers(*limits, (workers, 40))
+    words = [packing.pack(each.astype(dtype)) for each in own]
+    shown = []
+    for index, (each, count) in enumerate(((words[0], 1), (np.sum(words, axis=0, dtype=np.int32), workers))):
+        (tmp_path / str(index)).mkdir()
+        rows = dissected(tmp_path / str(index), words_of_frames(each), ["v", "lane"], lane_bits=packing.bits, lanes=packing.lanes,
+                         lane_bias=count * packing.bias)
+        lanes = [int(lane) for row in rows for lane in row["lane"].split(",")]
+        assert [len(row["v"].split(",")) for row in rows] == [32] * len(rows)
+        shown.append(np.reshape(lanes, (-1, packing.lanes))[: len(each)].T.ravel()[:40])  # lane by lane, each of all words
+    highest = 32 - packing.bits * (packing.lanes - 1)
+    modulus = np.full(40, 1 << packing.bits)
+    modulus[len(words[0]) * (packing.lanes - 1) :] = 1 << min(packing.bits, highest)
+    assert shown[0].tolist() == own[0].tolist()
+    assert ((shown[1] - own.sum(axis=0)) % modulus == 0).all()
+    wide = modulus == 1 << packing.bits
+    assert shown[1][wide].tolist() == own.sum(axis=0)[wide].tolist()
+
+
+@pytest.mark.build
+def test_wireshark_shows_no_lanes_unless_it_is_told_of_them(tmp_path):
+    (row,) = dissected(tmp_path, words_of_frames(np.arange(32)), ["v", "lane"])
+    assert row == {"v": ",".join(map(str, range(32))), "lane": ""}
 
 
 # What a worker of each program sends of 64 words, 32 a packet, the last of them zeros, and what both tools show of it:
