@@ -14,6 +14,7 @@ from ina.codecs.codec import ADD, Call, Codec, Round, Rounds, Traffic, both_ways
 
 class Block(Codec):
     name = "block"
+    accumulator = "32-bit integers below a packet's largest"
 
     def reduce(self, values: np.ndarray, call: Call) -> Rounds:
         return (yield Round(values.copy(), ADD, call.average))

@@ -75,6 +75,7 @@ class Codec(ABC):
 
     ``rounds``: at most, of a call. ``dtypes``: of values that it takes. ``remembers``: it keeps state between calls (error
     feedback, warm starts), so each tensor needs one of its own. ``protocol``: the one whose program `Operation.OWN` means.
+    ``accumulator``: what the switch adds the values up in, for people (docs/guide/codecs.md).
     ``flushed``: values other than zero that became zero on their way, so far.
     ``reason``: why the last call went as it did, of a codec that chooses.
     """
@@ -85,6 +86,7 @@ class Codec(ABC):
     operations: ClassVar[frozenset[Operation]] = frozenset({ADD})
     remembers: ClassVar[bool] = False
     protocol: ClassVar[str] = ""
+    accumulator: ClassVar[str] = "32-bit integers"
     _parameters: tuple[object, ...]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:

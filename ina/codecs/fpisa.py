@@ -78,6 +78,7 @@ class Fpisa(Codec):
 
     name = "fpisa"
     protocol = "fpisa"
+    accumulator = "float32"
     operations = frozenset({OWN})
 
     def reduce(self, values: np.ndarray, call: Call) -> Rounds:

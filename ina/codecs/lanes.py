@@ -117,6 +117,7 @@ class ScaledLanes(Codec):
 
     rounds = 2
     operations = frozenset({ADD, MAXIMUM})
+    accumulator = "lanes of 16 bits or less"
     block: ClassVar[int]
 
     @abstractmethod

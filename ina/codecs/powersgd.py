@@ -18,6 +18,7 @@ import math
 import numpy as np
 
 from ina.base.native import lib
+from ina.codecs.block import Block
 from ina.codecs.codec import ADD, Call, Feedback, Round, Rounds, Traffic, both_ways
 from ina.codecs.pointers import pointer
 
@@ -27,6 +28,7 @@ class PowerSgd(Feedback):
 
     name = "powersgd"
     rounds = 2
+    accumulator = Block.accumulator
 
     def __init__(self, rank: int = 4) -> None:
         super().__init__()

@@ -39,6 +39,7 @@ class Rounded(Codec):
 
     rounds = 2
     operations = frozenset({ADD, MAXIMUM})
+    accumulator = "lanes of 16 bits or less"
 
     def __init__(self, block: int = 512) -> None:
         super().__init__()
@@ -228,6 +229,7 @@ class IntSgd(Codec):
     """
 
     name = "intsgd"
+    accumulator = "lanes of 8 bits"
     remembers = True
     bits: ClassVar[int] = 8
 

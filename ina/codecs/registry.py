@@ -38,6 +38,7 @@ _OWN: dict[str, Callable[[], Codec]] = {
         *(Qsgd, Qsgd4, TernGrad, Natural, IntSgd, Sign, SignVote, TopK, Dgc, PowerSgd),
     )
 }
+_HALVES = ("bf16", "bfloat16", "fp16", "float16")  # types, for which some ask as if they were codecs
 _REGISTERED: dict[str, Callable[[], Codec]] = {}
 
 
@@ -61,8 +62,9 @@ def named(name: str) -> Codec:
     if make is None:
         found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
         if not found:
+            halves = "; 'lanes-16' sums bfloat16 and float16 in 16 bits" if name in _HALVES else ""
             raise ValueError(f"codec {name!r}: expected one of {', '.join(names())} (a package adds one as an entry point in the "
-                             f"group {GROUP}, a program with ina.codecs.register)")
+                             f"group {GROUP}, a program with ina.codecs.register){halves}")
         make = found[0].load()
     codec = make()
     if not isinstance(codec, Codec):

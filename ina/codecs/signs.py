@@ -30,6 +30,7 @@ class Sign(Feedback):
     """``block``: values with a common mean. ``missed``: of this worker's values, so far."""
 
     name = "sign"
+    accumulator = "lanes of ceil(log2(n + 1)) bits"
     rounds = 2
     operations = frozenset({ADD, MAXIMUM})
     votes: ClassVar[bool] = False

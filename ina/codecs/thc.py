@@ -53,6 +53,7 @@ class Thc(Feedback):
     name = "thc"
     rounds = 2
     operations = frozenset({ADD, MAXIMUM})
+    accumulator = "lanes of 16 bits or less"
     sum_bits: ClassVar[int] = 16
 
     def __init__(self, bits: int = 4, granularity: int = 30, outside: float = 1 / 32) -> None:
@@ -131,6 +132,7 @@ class ThcLookup(Thc):
     name = "thc-lookup"
     operations = frozenset({MAXIMUM, OWN})
     protocol = "thc"
+    accumulator = "bytes"
     sum_bits = 8
 
     def __init__(self) -> None:

@@ -21,6 +21,7 @@ import math
 import numpy as np
 
 from ina.base.native import lib
+from ina.codecs.block import Block
 from ina.codecs.codec import ADD, Call, Feedback, Round, Rounds, Traffic, both_ways
 from ina.codecs.pointers import pointer
 
@@ -32,6 +33,7 @@ class TopK(Feedback):
     added to this worker's next values."""
 
     name = "topk"
+    accumulator = Block.accumulator
     rounds = 2
 
     def __init__(self, share: float = 0.01, discount: float = 1.0) -> None:

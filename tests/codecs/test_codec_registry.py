@@ -1,9 +1,12 @@
 """Codecs by name, and a codec of one's own."""
 
+import re
+
 import numpy as np
 import pytest
 
 from ina import codecs
+from ina.base import paths
 from ina.codecs import registry
 
 pytestmark = pytest.mark.fast
@@ -64,8 +67,17 @@ def test_an_unknown_codec_is_an_error_that_names_all():
     assert known.startswith("block, ")
     with pytest.raises(ValueError, match=f"codec 'zip': expected one of {known}"):
         codecs.named("zip")
+    with pytest.raises(ValueError, match="codec 'bf16': expected one of .*; 'lanes-16' sums bfloat16 and float16 in 16 bits$"):
+        codecs.named("bf16")
 
 
 def test_workers_that_differ_in_a_round_are_an_error():
     with pytest.raises(ValueError, match="differ in a round"):
         codecs.reduced(Halves(), [np.ones(2, np.float32), np.ones(3, np.float32)])
+
+
+def test_the_guide_says_what_each_codec_is_summed_in():
+    guide = (paths.root() / "docs/guide/codecs.md").read_text()
+    rows = re.findall(r"^\| ([^|`]+) \| ((?:`[a-z0-9-]+`(?:, )?)+) \|$", guide, re.M)
+    told = {name.strip("`"): summed for summed, names in rows for name in names.split(", ")}
+    assert told == {name: codecs.named(name).accumulator for name in codecs.names()}
