@@ -27,6 +27,7 @@ WORKERS, SLOTS = 3, 4
 PORTS = 6
 LOSS, REPEATED, SPOILT = 0.01, 0.1, 0.15  # of packets; those of a switch are lost, too
 STEP = 2_000_000  # picoseconds from one packet to the next
+MANY = 100_000  # packets into two switches, in the long run
 PATIENCE = 400  # packets after which a job of which no tensor has ended is begun anew
 CHECK = 52  # where a frame's check header begins
 SHORT = CHECK + 12 + 64  # bytes: less than any frame with the values of a twin's first pass
@@ -39,12 +40,13 @@ def made(protocol: str, kind: type[Target], values: int, variant: Mapping[str, s
     return type(kind.__name__, (kind,), {"source": source, "variant": tuple(variant.items())})(values)
 
 
-def check_interleavings(program: JobProgram, tree: bool, work: Callable[[int], list[np.ndarray]], tensors: int = 1) -> None:
+def check_interleavings(program: JobProgram, tree: bool, work: Callable[[int], list[np.ndarray]], tensors: int = 1,
+                        **variant: str) -> None:
     """Explores two workers that reduce ``tensors`` as the program itself does. At one switch: with any losses, duplicates and
     time-outs, as many as there are; at a ``tree`` of three: 14 events, one of each of them among these. ``work``: the words of so
-    many workers, 32 a packet."""
+    many workers, 32 a packet; ``variant``: macros of the program."""
     topology = load("leaf-spine", leaves=2, spines=1, hosts=1) if tree else load("star", hosts=2)
-    built = compile_program(paths.p4_dir() / f"{program.name}.p4", defines={"VALUES": "32", "SLOTS": "1"})
+    built = compile_program(paths.p4_dir() / f"{program.name}.p4", defines={"VALUES": "32", "SLOTS": "1", **variant})
     arrays = work(2)
     expected = program.reduced(np.array(arrays))
     each = [[Tensor(array, expected, reduction=protocols.OWN)] * tensors for array in arrays]
@@ -94,7 +96,8 @@ class Stream:
         for rank, worker in enumerate(self.workers):
             if self.tensors % 5 in (0, 1, 2):
                 route = self.routes[self.tensors % len(self.routes)] if self.routes else None
-                worker.submit(own[rank], reduction=protocols.SUM if route else protocols.OWN, now=self.now, route=route)
+                plain = route or protocols.OWN not in protocols.reductions(self.protocol)
+                worker.submit(own[rank], reduction=protocols.SUM if plain else protocols.OWN, now=self.now, route=route)
             elif self.tensors % 5 == 3:
                 integers = np.random.default_rng([self.tensors, rank]).integers(-(2**31), 2**31, 3 * self.values)
                 how = protocols.MAX if self.tensors % 2 else protocols.SUM

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 from capabilities import need
-from switchml_kin import check_interleavings, check_switches_agree
+from switchml_kin import MANY, check_interleavings, check_switches_agree
 from switchml_targets import Bmv2Target, CompiledTarget, InterpreterTarget, TnaTarget, World
 
 from ina.aggregation import protocols
@@ -216,17 +216,19 @@ def powers(workers: int) -> list[np.ndarray]:
 
 
 @pytest.mark.build
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("tree", [False, True], ids=["star", "tree"])
-def test_interleavings_of_two_workers(tree):
-    check_interleavings(PROGRAM, tree, powers)
+def test_interleavings_of_two_workers(tree, variant):
+    check_interleavings(PROGRAM, tree, powers, **dict(VARIANTS[variant]))
 
 
 # ---- the same packets into every switch
 
 
 @pytest.mark.parametrize(("other", "packets"), [
-    pytest.param(TnaTarget, 5000, marks=pytest.mark.build, id="tna"),
+    pytest.param(TnaTarget, MANY, marks=pytest.mark.build, id="tna"),
     pytest.param(Bmv2Target, 1000, marks=pytest.mark.hardware, id="bmv2"),
+    pytest.param(Bmv2Target, MANY, marks=[pytest.mark.hardware, pytest.mark.judge], id="bmv2, many"),
 ])
 def test_switches_agree_on_all_packets_of_fpisa_a(other, packets):
     """A Tofino's twin is FPISA-A, whose packets go round with eight floats at a time."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from switchml_targets import TARGETS, Job, World, close_targets, open_target, some_guards
+from switchml_kin import MANY, check_switches_agree
+from switchml_targets import TARGETS, Bmv2Target, Job, TnaTarget, World, close_targets, open_target, some_guards
 
 from ina.aggregation.worker import SWITCH
 
@@ -212,3 +214,13 @@ def test_the_sample_reaches_what_it_is_for():
     assert kinds >= {(0, 1, 2), (0, 2, 1), (1, 3, 1)}
     assert network.world.drops() == {"REPEATED": 5}
     assert set(TARGETS) == {"model", "interpreter", "compiled", "tna", "bmv2"}
+
+
+@pytest.mark.parametrize("other", [pytest.param(TnaTarget, marks=pytest.mark.build, id="tna"),
+                                   pytest.param(Bmv2Target, marks=[pytest.mark.hardware, pytest.mark.judge], id="bmv2")])
+def test_switches_agree_on_many_packets_of_workers(other):
+    def work(seed: int) -> list[np.ndarray]:
+        rng = np.random.default_rng(seed)
+        return [rng.integers(-(2**31), 2**31, 384).astype(np.int32) for _ in range(3)]
+
+    check_switches_agree("switchml", other, MANY, work, 64)
