@@ -190,7 +190,7 @@ def test_lanes_of_bytes_are_exact(dtype, workers, size, seed):
 def test_lanes_are_as_many_as_have_room():
     assert [Packing.of("int8", n).lanes for n in (2, 4, 5, 8, 32, 256)] == [3, 3, 2, 2, 2, 2]
     assert [Packing.of("bool", n).lanes for n in (2, 4, 8, 16)] == [16, 10, 8, 6]
-    assert [Packing.of("uint8", n, wraps=True).lanes for n in (2, 8, 16, 17, 32)] == [3, 3, 3, 2, 2]
+    assert [Packing.of("uint8", n, wraps=True).lanes for n in (2, 8, 16, 17, 32, 256)] == [3, 3, 3, 2, 2, 2]
 
 
 @given(st.sampled_from(["int8", "uint8", "int16"]), st.integers(1, 257), st.integers(0, 200), st.integers(0, 2**32))

@@ -56,6 +56,25 @@ def test_fp8_rounds_as_torch_does(form):
     assert np.array_equal(form.rounded(x), torch.from_numpy(x).to(dtype).to(torch.float32).numpy())
 
 
+@pytest.mark.parametrize("form", [*ML_DTYPES, INT8], ids=lambda form: form.name)
+def test_values_beyond_the_largest_saturate_where_libraries_disagree(form):
+    """As the OCP's specifications have it for conversions that saturate. The guide says what libraries do."""
+    capabilities.need("ml_dtypes", "torch")
+    import ml_dtypes
+    import torch
+
+    beyond = np.float32([1.05, 2, 1e6]) * np.float32(2 * form.largest)
+    assert form.rounded(beyond).tolist() == [form.largest] * 3 and form.rounded(-beyond).tolist() == [-form.largest] * 3
+    if form is not INT8:
+        theirs = beyond.astype(getattr(ml_dtypes, ML_DTYPES[form])).astype(np.float32)
+        told = {E5M2: np.inf, E4M3: np.nan}.get(form, form.largest)
+        assert np.array_equal(theirs, np.full(3, told, np.float32), equal_nan=True)
+    if form in FP8.values():
+        dtype = {E5M2: torch.float8_e5m2, E4M3: torch.float8_e4m3fn}[form]
+        theirs = torch.from_numpy(beyond).to(dtype).to(torch.float32).numpy()
+        assert all(np.isinf(theirs)) if form is E5M2 else all(np.isnan(theirs) | (theirs == form.largest))
+
+
 @pytest.mark.parametrize("name", MX)
 @pytest.mark.parametrize("workers", [1, 8])
 def test_what_a_worker_sends_is_on_the_formats_grid(name, workers):

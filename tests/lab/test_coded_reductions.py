@@ -6,11 +6,13 @@ from capabilities import need
 
 from ina import codecs
 from ina.base.settings import ConfigError
+from ina.codecs.lanes import Packing
 from ina.codecs.omnireduce import BLOCK, blocks_of, used_blocks
 from ina.lab.kinds import allreduce
 from ina.lab.kinds.allreduce import AllReduce
 from ina.lab.virtual.virtual_network import WrongSum
 
+MILLION = 1_000_000
 HEADERS = 76  # bytes of a packet of 256 values, Ethernet's included, in SwitchML's paper
 
 
@@ -31,15 +33,38 @@ def test_omnireduce_takes_the_time_of_the_unions_bytes(monkeypatch, rate, sparsi
     assert measured == pytest.approx(expected, rel=0.05)
 
 
+def of_integers():
+    """Names of codecs whose rounds are of integers, which any program adds up."""
+    floats = {*(name for name in codecs.names() if codecs.named(name).accumulator == codecs.named("block").accumulator), "intsgd"}
+    return [name for name in codecs.names() if name not in floats and not codecs.named(name).why_not("switchml")]
+
+
 @pytest.mark.build
-@pytest.mark.parametrize("switch", ["embedded", "tna"])
-@pytest.mark.parametrize("codec", ["omnireduce", "sketch", "exact", "thc"])
+@pytest.mark.parametrize(("codec", "switch"), [*((name, "embedded") for name in of_integers()),
+                                               *((name, "tna") for name in ("omnireduce", "sketch", "exact", "thc", "lanes-16"))])
 def test_sums_are_equal_to_the_bit_with_losses_and_duplicates_on_the_tofino_twin_too(codec, switch):
     need("cc")
-    config = AllReduce(codec=codec, dtype="float32", elements=30_001, workers=3, sparsity=0.8, switch=switch, loss=0.01,
-                       duplicate=0.01, jobs=2)
+    config = AllReduce(codec=codec, dtype="float32", elements=30_001, workers=3, sparsity=0.8, switch=switch,
+                       values=64, loss=0.03, duplicate=0.03, jobs=2)
     reductions = config.measure()  # compares every worker's result
     assert len(reductions) == 2 and sum(each.summary()["retransmissions"] for each in reductions) > 0
+
+
+@pytest.mark.build
+@pytest.mark.parametrize(("words", "workers", "codec", "share"), [
+    (None, 8, "lanes-16", 0.51), (Packing.of("int8", 2, wraps=True).words(MILLION), 2, "block", 0.35),
+    (Packing.of("int8", 256).words(MILLION), 8, "block", 0.51), (Packing.of("bool", 8).words(MILLION), 8, "block", 0.14),
+])
+def test_narrow_values_take_the_time_of_their_packets(words, workers, codec, share):
+    """A million values on a star of 100 Mb/s, beside as many of float32, some of whose packets are short: exponents."""
+    need("cc")
+    star = {"workers": workers, "rate": 100e6, "tensors": "own"}
+    (wide,) = AllReduce(dtype="float32", elements=MILLION, **star).measure()
+    dtype = "float32" if words is None else "int32"
+    (narrow,) = AllReduce(dtype=dtype, elements=words or MILLION, codec=codec, **star).measure()
+    assert narrow.summary()["packets"] <= share * wide.summary()["packets"]
+    words = codecs.named(codec).traffic(words or MILLION, workers).up / 4
+    assert narrow.seconds / wide.seconds == pytest.approx(words / MILLION, rel=0.03)
 
 
 @pytest.mark.build

@@ -143,6 +143,14 @@ def test_flushed_values_are_named(stats):
     assert "became zero" not in finding.shown
 
 
+def test_what_the_planner_chose_is_said_with_its_reason():
+    config = AllReduce(world="testbed", workers=2)
+    summary = {"job": "job 0", "packets": 100, "link_use": 0.9, "retransmissions": 0}
+    plans = {"bucket 0: 250,500 float32": "lanes-16: measured: lanes-16 6.51 ms, block 12.4 ms"}
+    (finding,) = why.explain(Result(None, config, {}, [summary], {}, [{"stats": {"plans": plans}}], True))
+    assert finding.shown.endswith("; bucket 0: 250,500 float32 by lanes-16: measured: lanes-16 6.51 ms, block 12.4 ms")
+
+
 def test_the_command_explains_folders(tmp_path, capsys):
     need("cc", "matplotlib")
     folder = run.run(AllReduce(workers=2, elements=100_000), tmp_path, Console(quiet=True))
