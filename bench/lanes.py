@@ -37,18 +37,24 @@ def floats(name: str, x: np.ndarray, y: np.ndarray) -> dict[str, Callable[[], ob
     words = np.empty(lib.ina_lanes_float_words(lanes), np.int32)
     lib.ina_lanes_scales(lanes, pointer(x), pointer(largest))
     units = codec._all_units(largest.view(np.float32), WORKERS)
-    return {
+    up: dict[str, Callable[[], object]] = {
         f"{name}: largest": call(lib.ina_lanes_scales, lanes, x, largest),
         f"{name}: units": partial(codec._all_units, largest.view(np.float32), WORKERS),
         f"{name}: encode": call(lib.ina_lanes_encode, lanes, element, units, x, words),
-        f"{name}: decode": call(lib.ina_lanes_decode, lanes, element, units, words, 1, y),
     }
+
+    def together() -> None:
+        for step in up.values():
+            step()
+
+    back = call(lib.ina_lanes_decode, lanes, element, units, words, 1, y)
+    return {**up, f"{name}: these three": together, f"{name}: decode": back}
 
 
 def integers(dtype: str, size: int) -> dict[str, Callable[[], object]]:
-    """The same for so many bytes of int8 or int16, which have words and back only."""
-    limits = np.iinfo(dtype)
-    x = np.random.default_rng(0).integers(limits.min, limits.max, size // np.dtype(dtype).itemsize).astype(dtype)
+    """The same for so many bytes of int8, bool or int16, which have words and back only."""
+    lowest, highest = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    x = np.random.default_rng(0).integers(lowest, highest, size // np.dtype(dtype).itemsize, endpoint=True).astype(dtype)
     if dtype == "int16":
         words, sums = Shorts.pack(x), np.empty_like(x)
         return {
@@ -58,8 +64,8 @@ def integers(dtype: str, size: int) -> dict[str, Callable[[], object]]:
     packing = Packing.of(dtype, WORKERS, wraps=True)
     lanes, words, sums = packing._lanes(x.size), packing.pack(x), np.empty(x.size, np.int32)
     return {
-        "int8: encode": call(lib.ina_lanes_pack_bytes, lanes, x.view(np.uint8), packing.bias, words),
-        "int8: decode": call(lib.ina_lanes_sum_bytes, lanes, words, packing.bias, sums),
+        f"{dtype}: encode": call(lib.ina_lanes_pack_bytes, lanes, x.view(np.uint8), packing.bias, words),
+        f"{dtype}: decode": call(lib.ina_lanes_sum_bytes, lanes, words, packing.bias, sums),
     }
 
 
@@ -68,7 +74,7 @@ def measure() -> list[Measurement]:
         "lanes: narrow values to and from words",
         ["operation", "data in", "GB/s", "memcpy GB/s", "ratio"],
         "of memcpy's rate",
-        "encode at half of memcpy at least in memory; decode of int8 below, as it writes four bytes for each",
+        "encode at half of memcpy at least in memory; decode of bytes below, as it writes four bytes for each",
         keys=2,
     )
     for place, size in PLACES.items():
@@ -78,7 +84,7 @@ def measure() -> list[Measurement]:
         actions: dict[str, Callable[[], object]] = {}
         for name in FLOATS:
             actions |= floats(name, x, y)
-        for name, action in {**actions, **integers("int8", size), **integers("int16", size)}.items():
+        for name, action in {**actions, **integers("int8", size), **integers("bool", size), **integers("int16", size)}.items():
             seconds = median_seconds(action)
             result.add(name, place, 1e-9 * size / seconds, 1e-9 * size / copy, copy / seconds)
     return [result]
