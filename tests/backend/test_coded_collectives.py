@@ -121,8 +121,8 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize(("codec", "share"), [("lanes-16", 0.52), ("mx-e2m3", 0.37), ("mx-e2m1", 0.29)])
 def test_a_narrow_codec_has_few_packets_for_16_bit_floats_too(tmp_path, codec, share):
-    """A million words are 489 packets; float32's exponents take some more. In the mean square, lanes-16 adds less than rounding to
-    bfloat16 itself."""
+    """A million words are 489 packets; float32's exponents take some more. In the mean square, lanes-16 adds less than rounding
+    to bfloat16 itself."""
     for report in succeed(run(tmp_path, 4, HALVES.replace("{codec}", codec))):
         assert all(count <= share * 489 + 1 for count in report["packets"].values()), report["packets"]
         assert all(count <= 0.51 * report["whole"] for count in report["packets"].values()), report

@@ -79,5 +79,5 @@ def test_workers_that_differ_in_a_round_are_an_error():
 def test_the_guide_says_what_each_codec_is_summed_in():
     guide = (paths.root() / "docs/guide/codecs.md").read_text()
     rows = re.findall(r"^\| ([^|`]+) \| ((?:`[a-z0-9-]+`(?:, )?)+) \|$", guide, re.M)
-    told = {name.strip("`"): summed for summed, names in rows for name in names.split(", ")}
-    assert told == {name: codecs.named(name).accumulator for name in codecs.names()}
+    summed_in = {name.strip("`"): summed for summed, names in rows for name in names.split(", ")}
+    assert summed_in == {name: codecs.named(name).accumulator for name in codecs.names()}

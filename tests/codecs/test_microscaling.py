@@ -58,7 +58,7 @@ def test_fp8_rounds_as_torch_does(form):
 
 @pytest.mark.parametrize("form", [*ML_DTYPES, INT8], ids=lambda form: form.name)
 def test_values_beyond_the_largest_saturate_where_libraries_disagree(form):
-    """As the OCP's specifications have it for conversions that saturate. The guide says what libraries do."""
+    """The guide says what libraries do. Ours are the OCP's conversions that saturate."""
     capabilities.need("ml_dtypes", "torch")
     import ml_dtypes
     import torch
@@ -67,8 +67,8 @@ def test_values_beyond_the_largest_saturate_where_libraries_disagree(form):
     assert form.rounded(beyond).tolist() == [form.largest] * 3 and form.rounded(-beyond).tolist() == [-form.largest] * 3
     if form is not INT8:
         theirs = beyond.astype(getattr(ml_dtypes, ML_DTYPES[form])).astype(np.float32)
-        told = {E5M2: np.inf, E4M3: np.nan}.get(form, form.largest)
-        assert np.array_equal(theirs, np.full(3, told, np.float32), equal_nan=True)
+        other = {E5M2: np.inf, E4M3: np.nan}.get(form, form.largest)
+        assert np.array_equal(theirs, np.full(3, other, np.float32), equal_nan=True)
     if form in FP8.values():
         dtype = {E5M2: torch.float8_e5m2, E4M3: torch.float8_e4m3fn}[form]
         theirs = torch.from_numpy(beyond).to(dtype).to(torch.float32).numpy()

@@ -379,7 +379,7 @@ def words_of_frames(words) -> list[bytes]:
     ("int8", 2, True), ("int8", 8, False), ("uint8", 16, True), ("bool", 4, False),
 ])
 def test_wireshark_shows_the_values_in_a_words_lanes(tmp_path, dtype, workers, wraps):
-    """What each worker sent, and the sum of all; a highest lane that is narrower knows it modulo its width only."""
+    """Those of a worker, and the sums of all; a highest lane that is narrower knows it modulo its width only."""
     packing = Packing.of(dtype, workers, wraps=wraps)
     rng, limits = np.random.default_rng(5), (0, 2) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max + 1)
     own = rng.integers(*limits, (workers, 40))
