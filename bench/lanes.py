@@ -32,7 +32,7 @@ def floats(name: str, x: np.ndarray, y: np.ndarray) -> dict[str, Callable[[], ob
     """The steps of a codec: a block's largest value, its unit, words (with a count of what becomes zero), and back."""
     codec = codecs.named(name)
     assert isinstance(codec, ScaledLanes)
-    lanes, element = codec._native(x.size, WORKERS)
+    lanes, element = codec._native(x, WORKERS)
     largest = np.empty(-(-x.size // codec.block), np.int32)
     words = np.empty(lib.ina_lanes_float_words(lanes), np.int32)
     lib.ina_lanes_scales(lanes, pointer(x), pointer(largest))

@@ -119,9 +119,8 @@ uint64_t ina_lanes_float_words(const struct ina_lanes *l)
     return quotient_up(quotient_up(l->count, l->block), l->lanes) * l->block;
 }
 
-INA_KERNEL void ina_lanes_scales(const struct ina_lanes *l, const float *restrict x, int32_t *restrict largest)
+INA_KERNEL static void scales(size_t count, size_t block, const float *restrict x, int32_t *restrict largest)
 {
-    const size_t count = l->count, block = l->block;
     for (size_t at = 0; at < count; at += block)
         largest_of(count - at < block ? count - at : block, x + at, largest++);
 }
@@ -198,12 +197,12 @@ INA_KERNEL_PART uint32_t put_pair(size_t count, const float *restrict x, const d
     return flushed;
 }
 
-INA_KERNEL uint64_t ina_lanes_encode(const struct ina_lanes *restrict l, const struct ina_element *restrict e,
-                                     const double *restrict units, const float *restrict x, int32_t *restrict words)
+INA_KERNEL static uint64_t encode(const struct ina_lanes *restrict l, const struct ina_element *restrict e, uint64_t left,
+                                  const double *restrict units, const float *restrict x, int32_t *restrict words)
 {
     const size_t size = l->block;
     uint64_t flushed = 0;
-    for (uint64_t left = l->count; left; words += size) {
+    for (; left; words += size) {
         if (l->lanes == 2 && left >= 2 * size && e->fraction == 23 && is_usual(units[0]) && is_usual(units[1])) {
             flushed += put_pair(size, x, units, e->largest, l->bits, words);
             x += 2 * size;
@@ -231,13 +230,13 @@ INA_KERNEL_PART void get_floats(size_t count, const int32_t *restrict words, uin
         x[i] = (float)(((int32_t)((uint32_t)words[i] >> at & mask) - bias) * unit);
 }
 
-INA_KERNEL void ina_lanes_decode(const struct ina_lanes *restrict l, const struct ina_element *restrict e, const double *restrict units,
-                                 const int32_t *restrict words, uint32_t divisor, float *restrict x)
+INA_KERNEL static void decode(const struct ina_lanes *restrict l, const struct ina_element *restrict e, uint64_t left,
+                              const double *restrict units, const int32_t *restrict words, uint32_t divisor, float *restrict x)
 {
     const size_t size = l->block;
     const uint32_t mask = (1u << l->bits) - 1;
     const int32_t bias = (int32_t)e->largest * (int32_t)l->workers;
-    for (uint64_t left = l->count; left; words += size)
+    for (; left; words += size)
         for (uint32_t lane = 0; lane < l->lanes && left; lane++) {
             const size_t count = left < size ? left : size;
             if (sent(*units))
@@ -249,4 +248,59 @@ INA_KERNEL void ina_lanes_decode(const struct ina_lanes *restrict l, const struc
             left -= count;
             units++;
         }
+}
+
+/* Where values of 16 bits become float32 and back, in the nearest cache: whole groups at a time. */
+static uint64_t stage(const struct ina_lanes *l)
+{
+    const uint64_t group = (uint64_t)l->lanes * l->block;
+    return group * (INA_LANES_GROUP / group);
+}
+
+static const uint16_t *halves_at(const void *x, uint64_t at)
+{
+    return (const uint16_t *)x + at;
+}
+
+void ina_lanes_scales(const struct ina_lanes *l, const void *x, int32_t *largest)
+{
+    if (l->floats == INA_FLOATS_32) {
+        scales(l->count, l->block, x, largest);
+        return;
+    }
+    float staged[INA_LANES_GROUP];
+    for (uint64_t at = 0, count; at < l->count; at += count) {
+        count = least(stage(l), l->count - at);
+        ina_halves_widen(l->floats, count, halves_at(x, at), staged);
+        scales(count, l->block, staged, largest + at / l->block);
+    }
+}
+
+uint64_t ina_lanes_encode(const struct ina_lanes *l, const struct ina_element *e, const double *units, const void *x, int32_t *words)
+{
+    if (l->floats == INA_FLOATS_32)
+        return encode(l, e, l->count, units, x, words);
+    float staged[INA_LANES_GROUP];
+    uint64_t flushed = 0;
+    for (uint64_t at = 0, count; at < l->count; at += count) {
+        count = least(stage(l), l->count - at);
+        ina_halves_widen(l->floats, count, halves_at(x, at), staged);
+        flushed += encode(l, e, count, units + at / l->block, staged, words + at / l->lanes);
+    }
+    return flushed;
+}
+
+void ina_lanes_decode(const struct ina_lanes *l, const struct ina_element *e, const double *units, const int32_t *words,
+                      uint32_t divisor, void *x)
+{
+    if (l->floats == INA_FLOATS_32) {
+        decode(l, e, l->count, units, words, divisor, x);
+        return;
+    }
+    float staged[INA_LANES_GROUP];
+    for (uint64_t at = 0, count; at < l->count; at += count) {
+        count = least(stage(l), l->count - at);
+        decode(l, e, count, units + at / l->block, words + at / l->lanes, divisor, staged);
+        ina_halves_narrow(l->floats, count, staged, (uint16_t *)x + at);
+    }
 }

@@ -12,6 +12,7 @@
  * floats:  as bytes in each group of lanes * block words' values, so that every block of `block` values, whose unit it shares, is
  *          in one lane; the last group is full, with zeros. A value is +-mantissa * 2^position units, as struct ina_element says,
  *          rounded to the nearest, ties to even; larger ones travel as the largest. -0 decodes as +0.
+ *          Tensors of 16-bit floats are read and written as they are: `x` is what `floats` says.
  */
 #ifndef INA_LANES_H
 #define INA_LANES_H
@@ -19,12 +20,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "halves.h"
+
+enum { INA_LANES_GROUP = 4096 }; /* lanes * block of floats, at most */
+
 struct ina_lanes {
     uint64_t count;        /* values */
     uint32_t bits;         /* of a lane, guard bits included: 1..16 */
     uint32_t workers;      /* up to INA_MAX_WORKERS; n * (2^(bits of a value) - 1) < 2^bits */
     uint32_t block;        /* of lanes of floats: values with a common unit */
     uint32_t lanes;        /* of a word */
+    uint32_t floats;       /* enum ina_floats, of the tensor: what is in lanes is made of its values as float32 */
 };
 
 struct ina_element {       /* of the floats that may travel, in units of their block */
@@ -44,12 +50,12 @@ void ina_lanes_sum_shorts(uint64_t count, const int32_t *words, int16_t *sums);
 
 uint64_t ina_lanes_float_words(const struct ina_lanes *lanes);
 /* Of each block, the bits of the largest |x|: a float32, which orders as an int32. */
-void ina_lanes_scales(const struct ina_lanes *lanes, const float *x, int32_t *largest);
+void ina_lanes_scales(const struct ina_lanes *lanes, const void *x, int32_t *largest);
 /* units: of each block, not negative; blocks whose unit is none are not sent. Returns the values other than zero that became it. */
-uint64_t ina_lanes_encode(const struct ina_lanes *lanes, const struct ina_element *element, const double *units, const float *x,
+uint64_t ina_lanes_encode(const struct ina_lanes *lanes, const struct ina_element *element, const double *units, const void *x,
                           int32_t *words);
 /* divisor: the number of workers for averages, else 1. A block whose unit is NaN decodes as NaN. */
 void ina_lanes_decode(const struct ina_lanes *lanes, const struct ina_element *element, const double *units, const int32_t *words,
-                      uint32_t divisor, float *x);
+                      uint32_t divisor, void *x);
 
 #endif

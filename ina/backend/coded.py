@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 20  # elements of a sum: few enough that all digits of the widest floats fit into memory
 WIDE = (torch.float64, torch.complex128)
+HALVES = {torch.float16: torch.float16, torch.bfloat16: torch.uint16}  # and what NumPy has in their place
 Coding = Callable[[torch.Tensor], torch.Tensor]
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.complex64, *WIDE)
 
@@ -102,6 +103,11 @@ def travels(dtype: torch.dtype, codec: Codec) -> bool:
     return dtype in FLOATS and ("float64" if dtype in WIDE else "float32") in codec.dtypes
 
 
+def as_halves(dtype: torch.dtype) -> tuple[Coding, Coding]:
+    """Returns the encoding of a flat tensor of 16-bit floats for a codec that reads them as they are, and the decoding."""
+    return lambda piece: piece.contiguous().view(HALVES[dtype]), lambda buffer: buffer.view(dtype)
+
+
 def as_reals(dtype: torch.dtype, wide: torch.dtype, factor: float | torch.Tensor | None) -> tuple[Coding, Coding]:
     """Returns the encoding of a flat tensor of ``dtype``, times ``factor``, as real numbers of ``wide``, and the decoding."""
     scale = None if factor is None else scaling(factor, dtype)
@@ -123,7 +129,10 @@ def reduction(
 ) -> list[Sum]:
     """Returns the sums by ``codec`` of all ranks' ``source``, as ``sums.reduction`` does; a codec that remembers gets it in one
     piece."""
-    encode, decode = as_reals(source.dtype, torch.float64 if source.dtype in WIDE else torch.float32, factor)
+    if factor is None and source.dtype in HALVES and str(source.dtype).removeprefix("torch.") in codec.dtypes:
+        encode, decode = as_halves(source.dtype)
+    else:
+        encode, decode = as_reals(source.dtype, torch.float64 if source.dtype in WIDE else torch.float32, factor)
 
     def make(elements: int, encoded: Callable[[], torch.Tensor], place: Callable[[torch.Tensor], None] | None) -> Sum:
         return Coded(elements, codec, call, encoded, place or (lambda _: None))

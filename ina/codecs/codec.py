@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -70,11 +71,17 @@ def both_ways(words: int, exact: bool = True) -> Traffic:
 Rounds = Generator[Round, np.ndarray, np.ndarray]
 
 
+@cache
+def _signature(kind: type) -> inspect.Signature:
+    return inspect.signature(kind.__init__)  # type: ignore[misc]  # of a class that no subclass stands for
+
+
 class Codec(ABC):
     """A codec, with what it remembers between calls: `named` gives a new one each time.
 
-    ``rounds``: at most, of a call. ``dtypes``: of values that it takes. ``remembers``: it keeps state between calls (error
-    feedback, warm starts), so each tensor needs one of its own. ``protocol``: the one whose program `Operation.OWN` means.
+    ``rounds``: at most, of a call. ``dtypes``: of values that it takes; bfloat16 comes as uint16, its bits. To a codec that names
+    neither float16 nor bfloat16 they come as float32. ``remembers``: it keeps state between calls (error feedback, warm starts),
+    so each tensor needs one of its own. ``protocol``: the one whose program `Operation.OWN` means.
     ``accumulator``: what the switch adds the values up in, for people (docs/guide/codecs.md).
     ``flushed``: values other than zero that became zero on their way, so far.
     ``reason``: why the last call went as it did, of a codec that chooses.
@@ -91,7 +98,7 @@ class Codec(ABC):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         codec = super().__new__(cls)
-        given = inspect.signature(cls.__init__).bind(codec, *args, **kwargs)
+        given = _signature(cls).bind(codec, *args, **kwargs)
         given.apply_defaults()
         _, *parameters = given.arguments.values()
         codec._parameters = tuple(parameters)

@@ -15,7 +15,8 @@ import numpy as np
 
 from ina.aggregation.lane import INT32
 from ina.base.native import CData, ffi, lib
-from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Round, Rounds, Traffic, both_ways, rounding
+from ina.codecs.codec import ADD, MAXIMUM, Call, Codec, Operation, Round, Rounds, Traffic, both_ways, rounding
+from ina.codecs.halves import FLOATS, narrowing, widened
 from ina.codecs.pointers import pointer
 
 FLOAT_BITS = 16  # of a lane of floats, at most: two in a word
@@ -112,12 +113,15 @@ class ScaledLanes(Codec):
 
         round 1, maxima: the largest |x| of each block      round 2, sums: whole numbers of units, in lanes
 
-    An infinity or NaN makes its block NaN. -0 becomes +0.
+    An infinity or NaN makes its block NaN. -0 becomes +0. Tensors of 16-bit floats are read and written as they are.
     """
 
     rounds = 2
+    dtypes = ("float32", "bfloat16", "float16")
     operations = frozenset({ADD, MAXIMUM})
     accumulator = "lanes of 16 bits or less"
+    added: ClassVar[Operation] = ADD
+    off: ClassVar[int] = 0  # units that the switch may round a sum by
     block: ClassVar[int]
 
     @abstractmethod
@@ -129,7 +133,7 @@ class ScaledLanes(Codec):
         """Returns the units of blocks, as float64, from their largest values, which are finite; 0: all of its values are."""
 
     def reduce(self, values: np.ndarray, call: Call) -> Rounds:
-        lanes, element = self._native(values.size, call.workers)
+        lanes, element = self._native(values, call.workers)
         source = pointer(values)
         largest = np.empty(-(-values.size // self.block), np.int32)
         lib.ina_lanes_scales(lanes, source, pointer(largest))
@@ -137,7 +141,7 @@ class ScaledLanes(Codec):
         units = self._all_units(np.maximum(largest, 0).view(np.float32), call.workers)
         words = np.empty(lib.ina_lanes_float_words(lanes), np.int32)
         self.flushed += lib.ina_lanes_encode(lanes, element, pointer(units), source, pointer(words))
-        words = yield Round(words, ADD)
+        words = yield Round(words, self.added)
         result = np.empty_like(values)
         lib.ina_lanes_decode(lanes, element, pointer(units), pointer(words), call.divisor, pointer(result))
         return result
@@ -148,23 +152,28 @@ class ScaledLanes(Codec):
             return self.units(largest, workers)
         return np.where(finite, self.units(np.where(finite, largest, np.float32(0)), workers), np.nan)
 
-    def _native(self, elements: int, workers: int) -> tuple[CData, CData]:
+    def _native(self, values: np.ndarray, workers: int) -> tuple[CData, CData]:
         element = self.element(workers)
-        lanes = ffi.new("struct ina_lanes *", {"count": elements, "bits": element.bits, "workers": workers, "block": self.block,
-                                               "lanes": element.lanes})
+        if element.lanes * self.block > lib.INA_LANES_GROUP:
+            raise ValueError(f"codec {self.name}: {element.lanes} lanes of blocks of {self.block} values, expected at most "
+                             f"{lib.INA_LANES_GROUP} values together")
+        lanes = ffi.new("struct ina_lanes *", {"count": values.size, "bits": element.bits, "workers": workers,
+                                               "block": self.block, "lanes": element.lanes, "floats": FLOATS[values.dtype]})
         return lanes, ffi.new("struct ina_element *", {"largest": element.largest, "fraction": element.fraction})
 
     def bound(self, tensors: Sequence[np.ndarray], average: bool = False) -> np.ndarray:
         n, elements, element = len(tensors), tensors[0].size, self.element(len(tensors))
-        everyone = np.asarray(tensors, np.float64).reshape(n, elements)
+        everyone = np.asarray([widened(each) for each in tensors], np.float64).reshape(n, elements)
         largest = np.max(np.abs(everyone), axis=0, initial=0.0)
         blocks = np.maximum.reduceat(largest, np.arange(0, elements, self.block)) if elements else largest
         units = np.repeat(self._all_units(blocks.astype(np.float32), n), self.block)[:elements]
         sent = np.abs(everyone) / np.where(units, units, 1)
         _, exponent = np.frexp(np.minimum(sent, element.largest))
         off = np.exp2(np.maximum(exponent - 1 - element.fraction, 0) - 1.0) + np.maximum(sent - element.largest, 0)
-        off = np.sum((off + sent * 2.0**-23) * units, axis=0)  # values in units are float32
-        return (off + 2 * rounding(np.sum(everyone, axis=0)) + rounding(off)) / (n if average else 1) + rounding(np.zeros(1))
+        off = np.sum((off + sent * 2.0**-23) * units, axis=0) + self.off * units  # values in units are float32
+        exact = np.sum(everyone, axis=0)
+        off = (off + 2 * rounding(exact) + rounding(off)) / (n if average else 1) + rounding(np.zeros(1))
+        return off + narrowing(exact / (n if average else 1), off, tensors[0].dtype)
 
     def traffic(self, elements: int, workers: int) -> Traffic:
         """Returns the bytes of maxima and words."""
@@ -177,11 +186,11 @@ class Lanes16(ScaledLanes):
     block's largest."""
 
     name, block = "lanes-16", 64
+    most: ClassVar[int] = 2**FLOAT_BITS - 1  # of a sum
 
     def element(self, workers: int) -> Element:
-        largest = (2**FLOAT_BITS - 1) // (2 * workers)
+        largest, limit = self.most // (2 * workers), self.most // 2
         if largest < 1:
-            limit = (2**FLOAT_BITS - 1) // 2
             raise ValueError(f"codec {self.name}: {workers} workers, expected at most {limit}, for {FLOAT_BITS} bits")
         return Element(FLOAT_BITS, largest, fraction=23)
 

@@ -1,0 +1,96 @@
+"""Floats of 16 bits, beside others' conversions, and in codecs that read and write them as they are."""
+
+from __future__ import annotations
+
+import capabilities
+import numpy as np
+import pytest
+
+from ina import codecs
+from ina.codecs.halves import BFLOAT16, FLOAT16, narrowed, widened
+
+pytestmark = pytest.mark.fast
+EVERY = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
+NAMES = {"float16": FLOAT16, "bfloat16": BFLOAT16}
+LANES = [name for name in codecs.names() if {"float16", "bfloat16"} <= {*codecs.named(name).dtypes}]
+
+
+def theirs(name: str):
+    if name == "float16":
+        return FLOAT16
+    capabilities.need("ml_dtypes")
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def near_every(name: str) -> np.ndarray:
+    """float32 values at, halfway between, and just beside those of each type, and of all magnitudes."""
+    values = EVERY.view(theirs(name)).astype(np.float32)
+    values = np.sort(values[np.isfinite(values)])
+    halfway = (values[:-1].astype(np.float64) + values[1:]) / 2
+    beside = [np.nextafter(halfway.astype(np.float32), np.float32(side)) for side in (np.inf, -np.inf)]
+    magnitudes = np.arange(0, 1 << 32, 9973, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    largest = np.float32([65504, 65519.996, 65520, 65536, 3.3895314e38, 3.39e38, 3.4028235e38, np.inf])
+    return np.concatenate([values, halfway.astype(np.float32), *beside, magnitudes, largest, -largest])
+
+
+def same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Returns True if the bits are the same, or both are no numbers."""
+    nan = np.isnan(one)
+    return bool(np.array_equal(nan, np.isnan(other)) and np.array_equal(one.view(np.uint32)[~nan], other.view(np.uint32)[~nan]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_half_is_widened_exactly(name):
+    assert same(widened(EVERY.view(NAMES[name])), EVERY.view(theirs(name)).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_floats_are_rounded_as_others_do(name):
+    x = near_every(name)
+    with np.errstate(over="ignore"):
+        expected = x.astype(theirs(name)).astype(np.float32)
+    assert same(widened(narrowed(x, NAMES[name])), expected)
+    negative = narrowed(np.float32([-0.0, 0.0]), NAMES[name]).view(np.uint16)
+    assert negative.tolist() == [0x8000, 0]
+
+
+def test_the_lanes_of_floats_read_halves():
+    assert {"lanes-16", "mx-int8", "nvfp4", "fp8-e4m3"} <= {*LANES}
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 1000, 4097, 12345])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("dtype", NAMES)
+@pytest.mark.parametrize("name", LANES)
+def test_halves_are_summed_as_float32_and_rounded_once_more(name, dtype, average, size):
+    """The same bits as by float32: what is in lanes, and what is flushed."""
+    rng = np.random.default_rng(size)
+    wide = [(rng.standard_normal(size) * np.exp(rng.uniform(-8, 8, size))).astype(np.float32) for _ in range(3)]
+    own = [narrowed(each, NAMES[dtype]) for each in wide]
+    halves, floats = codecs.named(name), codecs.named(name)
+    result = codecs.reduced(halves, own, average=average)
+    expected = codecs.reduced(floats, [widened(each) for each in own], average=average)
+    assert halves.flushed == floats.flushed
+    for each, other in zip(result, expected, strict=True):
+        assert each.dtype == NAMES[dtype] and np.array_equal(each.view(np.uint16), narrowed(other, NAMES[dtype]).view(np.uint16))
+    if size:
+        exact = np.sum([widened(each).astype(np.float64) for each in own], axis=0) / (3 if average else 1)
+        assert np.all(np.abs(widened(result[0]) - exact) <= halves.bound(own, average))
+
+
+@pytest.mark.parametrize("dtype", NAMES)
+def test_a_half_that_is_no_number_stays_in_its_block(dtype):
+    own = [np.ones(256, np.float32) for _ in range(2)]
+    own[1][[3, 200]] = np.nan, np.inf
+    result = widened(codecs.reduced(codecs.named("lanes-16"), [narrowed(each, NAMES[dtype]) for each in own])[0])
+    assert np.isnan(result[:64]).all() and np.isnan(result[192:]).all() and np.allclose(result[64:192], 2, atol=1e-2)
+
+
+def test_a_codec_with_blocks_that_are_too_long_says_so():
+    class Long(type(codecs.named("lanes-16"))):
+        name, block = "long", 4096
+
+    with pytest.raises(ValueError, match="codec long: 2 lanes of blocks of 4096 values, expected at most 4096 values together"):
+        codecs.reduced(Long(), [np.ones(10, np.float32)])
