@@ -12,7 +12,8 @@
 
 #include "kernel.h"
 
-enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1, INA_DTYPES = 2 }; /* elements of tensors */
+/* Elements of tensors. Floats of 16 bits are widened where they are read, travel as float32, and are rounded where they are written. */
+enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1, INA_BFLOAT16 = 2, INA_FLOAT16 = 3, INA_DTYPES = 4 };
 enum { INA_LANE_INT32 = 0, INA_LANES = 1 };        /* rows of the table */
 
 struct ina_lane {
@@ -30,6 +31,11 @@ int ina_lane_shift(uint32_t lane, int workers);    /* bits - 2 - ceil(log2 worke
 static const struct ina_lane ina_lanes[INA_LANES] = {
     [INA_LANE_INT32] = {.bits = 32, .is_signed = 1, .dtype = INA_INT32, .values = 32 | 64 | 128 | 256 | 1024 | 2048},
 };
+
+static inline int ina_is_float(uint32_t dtype)
+{
+    return dtype - INA_FLOAT32 <= INA_FLOAT16 - INA_FLOAT32;
+}
 
 /* Bits of a value. The lane is there (ina_slots_valid, ina_ps_init); the compiler knows them while there is one. */
 static inline uint32_t ina_lane_bits(uint32_t lane)

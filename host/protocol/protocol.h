@@ -64,7 +64,7 @@ struct ina_tensor {          /* argument of submit; also the caller's table entr
     const void *in;          /* contiguous; may equal out */
     void *out;
     uint64_t count;          /* elements */
-    uint32_t dtype;          /* enum ina_dtype: float32, or the integers of the job's lane */
+    uint32_t dtype;          /* enum ina_dtype: floats, or the integers of the job's lane */
     uint32_t average;        /* float32: 1 divides the sum by workers */
     uint32_t reduction;      /* enum ina_reduction, one that the protocol has; INA_MAX: integers only */
     uint32_t routed;         /* 1, only in protocols with `routes`: its `pieces` say from whom and for whom; 0: from all, for all */
@@ -150,7 +150,7 @@ struct ina_protocol {
     uint32_t (*frame_size)(const struct ina_worker_config *config);  /* longest frame, bytes */
 };
 
-/* 1: known dtype, buffers not NULL, average only of sums of float32, maxima only of integers, only sums from or to some workers. */
+/* 1: known dtype, buffers not NULL, average only of sums of floats, maxima only of integers, only sums from or to some workers. */
 int ina_tensor_valid(const struct ina_tensor *tensor);
 #ifndef INA_CDEF
 /* 1: options that are set are there, and within their ranges. */

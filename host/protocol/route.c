@@ -27,7 +27,7 @@ int ina_route_valid(const struct ina_tensor *t, uint32_t workers)
     for (uint64_t i = 0; i < t->pieces_count; i++) {
         const struct ina_piece *piece = &t->pieces[i];
         if (piece->count > left || ((piece->sources | piece->receivers) & ~all(workers))
-            || (t->dtype == INA_FLOAT32 && piece->sources != all(workers)))
+            || (ina_is_float(t->dtype) && piece->sources != all(workers)))
             return 0;
         left -= piece->count;
     }
@@ -51,9 +51,9 @@ uint64_t ina_route_blocks(const struct ina_tensor *t, uint32_t workers, uint32_t
     for (uint64_t i = 0; i < t->pieces_count; i++) {
         struct ina_piece *piece = &t->pieces[i];
         const struct ina_route route = route_of(piece);
-        if (t->dtype == INA_FLOAT32 || route.members) { /* the exponents of floats are everybody's */
+        if (ina_is_float(t->dtype) || route.members) { /* the exponents of floats are everybody's */
             blocks += (piece->count + values - 1) >> __builtin_ctz(values); /* packet sizes are powers of two */
-            *partial |= t->dtype != INA_FLOAT32 && piece->count && route.members != all(workers);
+            *partial |= !ina_is_float(t->dtype) && piece->count && route.members != all(workers);
         }
         piece->end = blocks;
     }

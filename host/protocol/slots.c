@@ -140,7 +140,7 @@ int ina_slots_keyed_fits(const void *state, uint64_t seq, uint32_t handle, int f
         const struct ina_check expected = ina_keyed_result(ina_slots_keyed(state), &packet, wire);
         return sum.word[0] == expected.word[0] && sum.word[1] == expected.word[1];
     }
-    const int wrapped = overflow && ina_slots_tensors(state)->op[handle].dtype != INA_FLOAT32;
+    const int wrapped = overflow && !ina_is_float(ina_slots_tensors(state)->op[handle].dtype);
     return ina_keyed_fits(ina_slots_keyed(state), &packet, 0, ina_slots_tensors(state)->contributions, sum, wrapped, wire);
 }
 

@@ -1,5 +1,6 @@
 #include "tensors.h"
 
+#include "halves.h"
 #include "route.h"
 #include "values.h"
 
@@ -78,8 +79,8 @@ int ina_tensors_next_handle(const struct ina_tensors *ts)
 
 int ina_tensor_valid(const struct ina_tensor *t)
 {
-    return t->dtype < INA_DTYPES && t->average <= 1 && (!t->average || t->dtype == INA_FLOAT32)
-           && t->reduction <= INA_OWN && (t->reduction != INA_MAX || t->dtype != INA_FLOAT32)
+    return t->dtype < INA_DTYPES && t->average <= 1 && (!t->average || ina_is_float(t->dtype))
+           && t->reduction <= INA_OWN && (t->reduction != INA_MAX || !ina_is_float(t->dtype))
            && (t->reduction == INA_SUM || !(t->average || ina_tensor_is_routed(t)))
            && t->routed <= 1 && (!t->count || (t->in && t->out)) && t->count <= UINT64_MAX / 8;
 }
@@ -90,7 +91,7 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     if (expected < 0)
         return expected;
     const struct ina_tensor *t = &tensors[handle];
-    if (handle != expected || !ina_tensor_valid(t) || (t->dtype != INA_FLOAT32 && t->dtype != ina_lanes[ts->lane].dtype) || !(ts->routes || !ina_tensor_is_routed(t)) || !ina_route_valid(t, ts->workers))
+    if (handle != expected || !ina_tensor_valid(t) || (!ina_is_float(t->dtype) && t->dtype != ina_lanes[ts->lane].dtype) || !(ts->routes || !ina_tensor_is_routed(t)) || !ina_route_valid(t, ts->workers))
         return -EINVAL;
 
     const uint32_t room = ts->values - INA_FINGERPRINT_WORDS;
@@ -104,14 +105,14 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->reduction = (uint8_t)t->reduction;
     op->routed = (uint8_t)t->routed;
     op->is_inline = !t->count
-                    || (t->reduction == INA_SUM && !ina_tensor_is_routed(t) && !ts->idempotent && t->count <= (t->dtype == INA_FLOAT32 ? exact : room));
+                    || (t->reduction == INA_SUM && !ina_tensor_is_routed(t) && !ts->idempotent && t->count <= (ina_is_float(t->dtype) ? exact : room));
     op->blocks = op->routed ? ina_route_blocks(t, ts->workers, ts->values, &op->partial) : op->is_inline ? 0 : (t->count - 1) / ts->values + 1;
-    op->exponents = op->dtype == INA_FLOAT32 && op->blocks && ts->exponent == INA_EXP_AGREED;
+    op->exponents = ina_is_float(op->dtype) && op->blocks && ts->exponent == INA_EXP_AGREED;
     op->ahead = op->exponents ? (op->blocks < ts->window ? op->blocks : ts->window) : 1;
     op->unanswered = ina_tensors_packets(op);
     op->exponents_at = (uint32_t)handle * ts->window;
     op->announced = op->exponents ? op->blocks : 0;
-    op->divisor = (uint16_t)(op->dtype != INA_FLOAT32 ? 0 : op->average ? ts->contributions : 1);
+    op->divisor = (uint16_t)(!ina_is_float(op->dtype) ? 0 : op->average ? ts->contributions : 1);
     fingerprint(ts->fingerprint[handle], t, ts->shift);
     if (op->exponents)
         memset(&ts->agreed[op->exponents_at], INA_EXP_UNKNOWN, op->ahead);
@@ -124,6 +125,62 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
         ts->latest = (struct ina_gates){op->first, ts->next_seq + 2ull * ts->window};
     ts->gates[handle] = ts->latest;
     return handle;
+}
+
+/* ---- floats of 16 bits -------------------------------------------------------------------------------------------- */
+
+enum { ROOM = 2048 }; /* values of a block at most: ina_lanes */
+static_assert(INA_FLOATS_BF16 == INA_BFLOAT16 - INA_FLOAT32 && INA_FLOATS_FP16 == INA_FLOAT16 - INA_FLOAT32, "in one order");
+
+/* Floats of a tensor, which are there, or widened in `room`. */
+static const float *floats_of(const struct ina_op *op, const void *elements, struct ina_place place, float room[ROOM])
+{
+    if (!ina_op_is_halves(op))
+        return (const float *)elements + place.at;
+    ina_halves_widen(op->dtype - INA_FLOAT32, place.count, (const uint16_t *)elements + place.at, room);
+    return room;
+}
+
+/* Where floats of a tensor are written: there, or in `room`, from which `put_floats` rounds them. */
+static float *floats_for(const struct ina_op *op, void *elements, struct ina_place place, float room[ROOM])
+{
+    return ina_op_is_halves(op) ? room : (float *)elements + place.at;
+}
+
+static void put_floats(const struct ina_op *op, void *elements, struct ina_place place, const float room[ROOM])
+{
+    if (ina_op_is_halves(op))
+        ina_halves_narrow(op->dtype - INA_FLOAT32, place.count, room, (uint16_t *)elements + place.at);
+}
+
+int ina_tensors_exponent_of(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t block)
+{
+    if (!ina_op_is_halves(op))
+        return ina_tensors_exponent(ts, op, t, block);
+    float room[ROOM];
+    const struct ina_place place = ina_tensors_place(ts, op, t, block);
+    return ina_codec_exponent(floats_of(op, t->in, place, room), place.count);
+}
+
+int ina_tensors_encode_halves(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t p,
+                              uint8_t *wire, struct ina_check *check)
+{
+    float room[ROOM];
+    const uint64_t block = p - op->ahead;
+    const struct ina_place place = ina_tensors_place(ts, op, t, block);
+    ina_tensors_encode_values(ts, wire, floats_of(op, t->in, place, room), place.count,
+                              ts->agreed[ina_tensors_exponent_at(ts, op, block)], check);
+    return p < op->blocks ? ina_tensors_exponent_of(ts, op, t, p) : INA_EXP_MIN;
+}
+
+void ina_tensors_decode_halves(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t,
+                               const struct ina_sums *sums, struct ina_worker_stats *stats)
+{
+    float room[ROOM];
+    const struct ina_place place = ina_tensors_place(ts, op, t, sums->block);
+    stats->flushed += ina_codec_flushed(floats_of(op, t->in, place, room), place.count, sums->exponent, (int)ts->shift);
+    ina_codec_decode(ts->lane, room, sums->wire, place.count, sums->exponent, (int)ts->shift, (int)op->divisor);
+    put_floats(op, t->out, place, room);
 }
 
 /* ---- contents of packets ----------------------------------------------------------------------------------------- */
@@ -139,8 +196,9 @@ static void encode_open(const struct ina_tensors *ts, const struct ina_tensor *t
     if (ts->idempotent) {
         for (size_t i = 0; i < words; i++, used++)
             store_value(ts->lane, rest, i, ~ts->fingerprint[handle][i]);
-    } else if (op->is_inline && op->dtype == INA_FLOAT32) {
-        ina_codec_encode_exact(rest, t->in, op->count);
+    } else if (op->is_inline && op->divisor) {
+        float room[ROOM];
+        ina_codec_encode_exact(rest, floats_of(op, t->in, (struct ina_place){0, op->count}, room), op->count);
         used += op->count * INA_EXACT_WORDS;
     } else if (op->is_inline) {
         ina_codec_swap(ts->lane, rest, t->in, op->count);
@@ -156,10 +214,11 @@ static int encode_block(const struct ina_tensors *ts, const struct ina_op *op, c
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
     const uint64_t count = place.count, at = place.at;
     int exponent = INA_EXP_MIN;
-    if (op->dtype != INA_FLOAT32) {
+    float room[ROOM];
+    if (!op->divisor) {
         ina_codec_swap(ts->lane, wire, ina_tensors_integers(ts, t->in, at), count);
     } else {
-        const float *x = (const float *)t->in + at;
+        const float *x = floats_of(op, t->in, place, room);
         if (ina_codec_exponent(x, count) > ts->exponent)
             exponent = INA_EXP_NONFINITE; /* the largest: all workers see that one had no exponent */
         ina_codec_encode(ts->lane, wire, x, count, exponent == INA_EXP_NONFINITE ? exponent : ts->exponent, (int)ts->shift);
@@ -179,7 +238,7 @@ int ina_tensors_encode_other(const struct ina_tensors *ts, const struct ina_tens
         encode_open(ts, t, handle, wire);
     else if (p >= op->ahead)
         exponent = encode_block(ts, op, t, p - op->ahead, wire);
-    return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent(ts, op, t, p) : exponent;
+    return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent_of(ts, op, t, p) : exponent;
 }
 
 int ina_tensors_needs_floats(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
@@ -197,10 +256,10 @@ int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_ten
     const struct ina_tensor *t = &tensors[handle];
     const uint64_t p = seq - op->first, block = p - op->ahead;
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
-    const uint64_t count = place.count, at = place.at;
-    ina_codec_swap(ts->lane, wire, (const float *)t->in + at, count); /* the bits as they are, swapped */
-    ina_tensors_fill(ts, wire, count);
-    return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent(ts, op, t, p) : INA_EXP_MIN;
+    float room[ROOM];
+    ina_codec_swap(ts->lane, wire, floats_of(op, t->in, place, room), place.count); /* float32's bits as they are, swapped */
+    ina_tensors_fill(ts, wire, place.count);
+    return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent_of(ts, op, t, p) : INA_EXP_MIN;
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -227,22 +286,27 @@ static void decode_inline(const struct ina_tensors *ts, const struct ina_op *op,
                           struct ina_worker_stats *stats)
 {
     wire += ina_lane_bytes(ts->lane, INA_FINGERPRINT_WORDS);
-    if (op->dtype != INA_FLOAT32)
+    if (!op->divisor) {
         ina_codec_swap(ts->lane, t->out, wire, op->count);
-    else if (!ina_codec_decode_exact(t->out, wire, op->count, (int)ts->contributions, (int)op->divisor))
+        return;
+    }
+    const struct ina_place place = {0, op->count};
+    float room[ROOM];
+    if (!ina_codec_decode_exact(floats_for(op, t->out, place, room), wire, op->count, (int)ts->contributions, (int)op->divisor))
         stats->nonfinite_blocks++;
+    put_floats(op, t->out, place, room);
 }
 
 static void decode_floats(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t p,
                           const uint8_t *wire)
 {
     const struct ina_place place = ina_tensors_place(ts, op, t, p - op->ahead);
-    const uint64_t count = place.count, at = place.at;
-    float *out = (float *)t->out + at;
-    ina_codec_swap(ts->lane, out, wire, count);
+    float room[ROOM], *out = floats_for(op, t->out, place, room);
+    ina_codec_swap(ts->lane, out, wire, place.count);
     if (op->average)
-        for (uint64_t i = 0; i < count; i++)
+        for (uint64_t i = 0; i < place.count; i++)
             out[i] /= (float)ts->contributions;
+    put_floats(op, t->out, place, room);
 }
 
 /* An open packet is answered. When a tensor disagrees, an older one may too, and another worker may need this worker's
@@ -290,21 +354,25 @@ int ina_tensors_add_own(struct ina_tensors *ts, const struct ina_tensor *tensors
         return 0;
     const struct ina_place place = ina_tensors_place(ts, op, t, sums->block);
     uint8_t whole[PART * sizeof(uint32_t)]; /* of the widest lane */
+    float room[ROOM];
     int overflow = 0;
     for (uint64_t i = 0; i < place.count; i += PART) {
         const uint64_t at = place.at + i, count = place.count - i < PART ? place.count - i : PART;
-        const float *own = (const float *)t->in + at;
+        const struct ina_place part = {at, count};
         if (op->divisor) {
+            const float *own = floats_of(op, t->in, part, room);
             stats->flushed += ina_codec_flushed(own, count, sums->exponent, (int)ts->shift);
             ina_codec_encode(ts->lane, whole, own, count, sums->exponent, (int)ts->shift);
         } else {
             ina_codec_swap(ts->lane, whole, ina_tensors_integers(ts, t->in, at), count);
         }
         overflow |= ina_codec_add(ts->lane, whole, sums->wire + ina_lane_bytes(ts->lane, i), count);
-        if (op->divisor)
-            ina_codec_decode(ts->lane, (float *)t->out + at, whole, count, sums->exponent, (int)ts->shift, (int)op->divisor);
-        else
+        if (op->divisor) {
+            ina_codec_decode(ts->lane, floats_for(op, t->out, part, room), whole, count, sums->exponent, (int)ts->shift, (int)op->divisor);
+            put_floats(op, t->out, part, room);
+        } else {
             ina_codec_swap(ts->lane, ina_tensors_integers(ts, t->out, at), whole, count);
+        }
     }
     if (overflow) { /* of integers: those of floats have the room */
         stats->overflows++;
@@ -321,7 +389,7 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
     const struct ina_tensor *t = &tensors[handle];
     const int block = p && p >= op->ahead; /* the first packet is never a block */
     if (result->floats) {
-        if (!result->wire || op->dtype != INA_FLOAT32 || !block)
+        if (!result->wire || !op->divisor || !block)
             return INA_OUTCOME_MALFORMED;
         decode_floats(ts, op, t, p, result->wire);
         stats->float_blocks++;
@@ -332,7 +400,7 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
             return INA_OUTCOME_MALFORMED;
         return p ? INA_OUTCOME_OK : opened(ts, handle, !words_agree(ts, handle, result->words), failing);
     }
-    const int overflown = result->exponent == INA_EXP_NONFINITE && ts->floats && block && op->dtype == INA_FLOAT32
+    const int overflown = result->exponent == INA_EXP_NONFINITE && ts->floats && block && op->divisor
                           && !op->exponents;
     if ((result->wire != NULL) != (p == 0 || block) && !(overflown && !result->wire))
         return INA_OUTCOME_MALFORMED;

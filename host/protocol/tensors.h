@@ -147,6 +147,11 @@ uint64_t ina_tensors_deadline(const struct ina_tensors *ts, const struct ina_ten
 uint32_t ina_tensors_op_of(const struct ina_tensors *ts, uint64_t seq);
 int ina_tensors_encode_other(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
                              uint8_t *wire);
+/* The exponent of a block of floats of any width. */
+int ina_tensors_exponent_of(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t block);
+/* Encodes packet p of a tensor of 16-bit floats, as ina_tensors_encode_with does. */
+int ina_tensors_encode_halves(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t p,
+                              uint8_t *wire, struct ina_check *check);
 enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t p,
                                   const struct ina_result *result, struct ina_worker_stats *stats, int *failing);
 void ina_tensors_finish(struct ina_tensors *ts, uint32_t handle, struct ina_worker_stats *stats);
@@ -184,6 +189,12 @@ static inline int ina_tensors_carries_exponent(const struct ina_op *op, uint64_t
     return p < op->announced;
 }
 
+/* 1: floats of 16 bits, which the code for every packet leaves to tensors.c. */
+static inline int ina_op_is_halves(const struct ina_op *op)
+{
+    return ina_is_float(op->dtype) && op->dtype != INA_FLOAT32;
+}
+
 /* 1: the values of packet seq are encoded with an exponent that is agreed. */
 static inline int ina_tensors_is_agreed(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
 {
@@ -219,7 +230,7 @@ static inline enum ina_packet_status ina_tensors_status(const struct ina_tensors
     return INA_PACKET_READY;
 }
 
-/* The exponent of a block of values; prefetches the values that are needed next. */
+/* The exponent of a block of float32; prefetches the values that are needed next. */
 static inline int ina_tensors_exponent(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t,
                                        uint64_t block)
 {
@@ -247,6 +258,20 @@ static inline void *ina_tensors_integers(const struct ina_tensors *ts, const voi
     return (uint8_t *)elements + ina_lane_bytes(ts->lane, at);
 }
 
+/* Writes a block of floats with its exponent, and zeros behind. `check`, unless NULL: adds the words. */
+static inline __attribute__((always_inline)) void ina_tensors_encode_values(const struct ina_tensors *ts, uint8_t *wire, const float *x,
+                                                                            uint64_t count, int exponent, struct ina_check *check)
+{
+    if (check && count == ts->values && exponent != INA_EXP_NONFINITE) {
+        ina_check_encode(ts->lane, check, wire, x, count, exponent, (int)ts->shift);
+    } else {
+        ina_codec_encode(ts->lane, wire, x, count, exponent, (int)ts->shift);
+        ina_tensors_fill(ts, wire, count);
+        if (check)
+            ina_check_add(ts->lane, check, wire, ts->values);
+    }
+}
+
 /* Writes the values of packet seq (none: wire is not touched); returns its exponent. `check`, unless NULL: adds the
  * words of the values, which there are then. */
 static inline __attribute__((always_inline)) int ina_tensors_encode_with(const struct ina_tensors *ts, const struct ina_tensor *tensors,
@@ -262,18 +287,11 @@ static inline __attribute__((always_inline)) int ina_tensors_encode_with(const s
             ina_check_add(ts->lane, check, wire, ts->values);
         return exponent;
     }
+    if (__builtin_expect(ina_op_is_halves(op), 0))
+        return ina_tensors_encode_halves(ts, op, t, p, wire, check);
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
-    const uint64_t count = place.count;
-    const int exponent = ts->agreed[ina_tensors_exponent_at(ts, op, block)];
-    const float *x = (const float *)t->in + place.at;
-    if (check && count == ts->values && exponent != INA_EXP_NONFINITE) {
-        ina_check_encode(ts->lane, check, wire, x, count, exponent, (int)ts->shift);
-    } else {
-        ina_codec_encode(ts->lane, wire, x, count, exponent, (int)ts->shift);
-        ina_tensors_fill(ts, wire, count);
-        if (check)
-            ina_check_add(ts->lane, check, wire, ts->values);
-    }
+    ina_tensors_encode_values(ts, wire, (const float *)t->in + place.at, place.count,
+                              ts->agreed[ina_tensors_exponent_at(ts, op, block)], check);
     return p < op->blocks ? ina_tensors_exponent(ts, op, t, p) : INA_EXP_MIN;
 }
 
@@ -282,7 +300,7 @@ static inline int ina_tensors_announced(const struct ina_tensors *ts, const stru
 {
     const struct ina_op *op = &ts->op[handle];
     const uint64_t p = seq - op->first;
-    return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent(ts, op, &tensors[handle], p) : INA_EXP_MIN;
+    return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent_of(ts, op, &tensors[handle], p) : INA_EXP_MIN;
 }
 
 static inline int ina_tensors_encode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
@@ -315,7 +333,7 @@ static inline __attribute__((always_inline)) const float *ina_tensors_read(const
     const struct ina_op *op = &ts->op[handle];
     const struct ina_tensor *t = &tensors[handle];
     const uint64_t p = seq - op->first, block = p - op->ahead;
-    if (__builtin_expect(p >= op->ahead && op->exponents && !op->routed, 1) && (t->in != t->out || ts->values <= INA_TENSORS_ROOM)) {
+    if (__builtin_expect(p >= op->ahead && op->exponents && !op->routed && !ina_op_is_halves(op), 1) && (t->in != t->out || ts->values <= INA_TENSORS_ROOM)) {
         const struct ina_place place = ina_tensors_place(ts, op, t, block); /* a packet before the first block has none */
         const int exponent = ts->agreed[ina_tensors_exponent_at(ts, op, block)];
         float *decoded = t->in != t->out ? (float *)t->out + place.at : room;
@@ -328,6 +346,9 @@ static inline __attribute__((always_inline)) const float *ina_tensors_read(const
     return NULL;
 }
 
+/* Decodes a block of 16-bit floats. */
+void ina_tensors_decode_halves(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t,
+                               const struct ina_sums *sums, struct ina_worker_stats *stats);
 /* Decodes a block to which this worker has to add its own values (ina_route_adds). 0: it is none. */
 int ina_tensors_add_own(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, const struct ina_sums *sums,
                         struct ina_worker_stats *stats);
@@ -340,6 +361,10 @@ static inline void ina_tensors_decode(struct ina_tensors *ts, const struct ina_t
     const struct ina_op *op = &ts->op[handle];
     if (__builtin_expect(op->routed, 0) && ina_tensors_add_own(ts, tensors, handle, sums, stats))
         return;
+    if (__builtin_expect(ina_op_is_halves(op), 0)) {
+        ina_tensors_decode_halves(ts, op, &tensors[handle], sums, stats);
+        return;
+    }
     const struct ina_place place = ina_tensors_place(ts, op, &tensors[handle], sums->block);
     const uint64_t count = place.count, at = place.at;
     float *out = (float *)tensors[handle].out + at;

@@ -86,4 +86,11 @@ def lane_for(dtype: np.dtype | type) -> Lane | None:
 
 
 INTEGERS = {lane.dtype: int(lib.ina_lane_at(lane.number).dtype) for lane in LANES}  # of tensors, by NumPy's dtype: enum ina_dtype
-DTYPES = {**INTEGERS, np.dtype(np.float32): lib.INA_FLOAT32}
+BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # its bits, as NumPy has no such type
+FLOATS: dict[np.dtype, int] = {np.dtype(np.float32): lib.INA_FLOAT32, np.dtype(np.float16): lib.INA_FLOAT16, BFLOAT16: lib.INA_BFLOAT16}
+DTYPES: dict[np.dtype, int] = {**INTEGERS, **FLOATS}
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    """Returns the name of one of DTYPES, which is torch's, too."""
+    return dtype.names[0] if dtype.names else dtype.name

@@ -82,9 +82,9 @@ class Counters:
     def through_switch(self, collective: str, parts: list[Sum]) -> None:
         """Counts a collective through the switch; ``finished`` must follow."""
         known = [part for part in parts if not part.in_rounds]
-        elements, size = sum(part.elements for part in known), sum(part.elements * part.dtype.itemsize for part in known)
+        elements = sum(part.elements for part in known)
         with self._lock:
-            self._switch.update(calls=1, sums=len(parts), elements=elements, bytes=size)
+            self._switch.update(calls=1, sums=len(parts), elements=elements, bytes=INT32.bytes(elements))
             self._calls.setdefault(collective, Counter())["switch"] += 1
             if self._in_flight == 0:
                 self._busy_since = time.monotonic()

@@ -42,7 +42,7 @@ FEW = 1e-4  # of the values: those flushed to zero that need no warning
 LOOK = 256  # sums between looks at the counters
 LONGEST = 9e5  # seconds: longer time-outs are cut to this
 
-DTYPES = {getattr(torch, dtype.name): dtype for dtype in lane.DTYPES}  # NumPy's
+DTYPES = {getattr(torch, lane.dtype_name(dtype)): dtype for dtype in lane.DTYPES}  # NumPy's
 
 
 class Job:

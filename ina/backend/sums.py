@@ -1,4 +1,4 @@
-"""Collectives as sums, for the switch: buffers of float32 or int32 that it adds up over the ranks in place.
+"""Collectives as sums, for the switch: buffers of floats or int32 that it adds up over the ranks in place.
 
     encode: the rank's tensors -> buffer      the switch: buffer = sum of all ranks' buffers      decode: buffer -> results
 
@@ -9,7 +9,7 @@ piece. Data that is moved and not added up travels as 32-bit integers, so every 
 data type              travels as                   the result
 =====================  ===========================  =====================================================================
 float32, complex64     float32                      within the codec's bound (docs/design/protocol.md)
-float16, bfloat16      float32                      the float32 sum, with its error, rounded to the type
+float16, bfloat16      float32, converted in C      the float32 sum, with its error, rounded to the type
 int32                  int32                        exact, modulo 2^32
 int8, uint8            lanes of int32 (2 or 3)      exact, modulo 2^8
 int16                  three in two int32           exact, modulo 2^16
@@ -52,26 +52,27 @@ _LIMB = (1 << LIMB_BITS) - 1
 _KEYS = {torch.float64: torch.int64, torch.int64: torch.int64}  # of these for maxima and minima; else int32
 _FLOATS_OF_KEYS = {torch.int32: torch.float32, torch.int64: torch.float64}  # of as many bits
 _TRAVELS_AS = {
-    torch.float32: torch.float32, torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex64: torch.float32,
+    torch.float32: torch.float32, torch.float16: torch.float16, torch.bfloat16: torch.bfloat16, torch.complex64: torch.float32,
     torch.int32: torch.int32, torch.int64: torch.int32, torch.int16: torch.int32, torch.int8: torch.int32,
     torch.uint8: torch.int32, torch.bool: torch.int32,
 }
 _WORDS = {torch.int64: 3, torch.complex64: 2}  # of 32 bits, for an element; else 1
+HALVES = (torch.float16, torch.bfloat16)
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.complex64)
 _BYTES = {torch.int8: "int8", torch.uint8: "uint8", torch.bool: "bool"}  # several of which travel in an int32
 _AVERAGE_WORDS = {torch.int64: 3, torch.int32: 2}  # the same for averages of integers, whose sums must not wrap
 
 
 class Sum:
-    """One sum over the ranks: a contiguous flat buffer of float32 or int32, which is a tensor's own memory or made when the sum
-    begins, summed in place, and decoded to its result."""
+    """One sum over the ranks: a contiguous flat buffer of floats of 32 or 16 bits or int32, which is a tensor's own memory or
+    made when the sum begins, summed in place, and decoded to its result."""
 
     def __init__(
         self, elements: int, dtype: torch.dtype, encode: Callable[[], torch.Tensor],
         decode: Callable[[torch.Tensor], None] | None = None, *, average: bool = False,
         reduction: int = protocols.SUM, staged: bool = False, route: Route | None = None,
     ):
-        """``elements``, ``dtype``: of the buffer. ``average``: divided by the number of ranks, float32 only. ``reduction``:
+        """``elements``, ``dtype``: of the buffer. ``average``: divided by the number of ranks, floats only. ``reduction``:
         in place of the sum; a maximum is of int32 only. ``staged``: the buffer is memory of its own. ``route``: not from all to
         all."""
         self.elements, self.dtype, self.average = elements, dtype, average
@@ -137,10 +138,11 @@ def reduction(
     Several sums, if a long tensor has to be converted: as many on all ranks, by dtype and number of elements. ValueError: a
     factor that is not finite, of integers. TypeError: an average of bool.
     """
-    dtype, travels = source.dtype, _TRAVELS_AS[source.dtype]
+    dtype = source.dtype
+    travels = _TRAVELS_AS[dtype] if factor is None or dtype not in HALVES else torch.float32  # a product is not rounded
     if average and dtype == torch.bool:
         raise TypeError("ina: AVG of bool: expected numbers (SUM tells whether any rank has True, MIN whether all have)")
-    floating = travels == torch.float32
+    floating = travels.is_floating_point
     divides = average and not floating
     words_each = _AVERAGE_WORDS.get(dtype, 1) if divides else _WORDS.get(dtype, 1)
     scale = None if factor is None else scaling(factor, dtype)
@@ -312,7 +314,7 @@ def scaling(factor: float | torch.Tensor, dtype: torch.dtype) -> Callable[[torch
     integers exact, rounded towards zero, modulo 2^64; for bool, and-ed with factor != 0."""
     value = factor.item() if isinstance(factor, torch.Tensor) else factor
     if not integral(dtype):
-        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        wide = torch.float32 if dtype in HALVES else dtype
         return lambda flat: flat.to(wide) * value
     if not abs(value) < float("inf"):
         raise ValueError(f"ina: PREMUL_SUM of {str(dtype).removeprefix('torch.')} by {value}: expected a finite factor")

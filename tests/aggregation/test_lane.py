@@ -22,7 +22,7 @@ from ina.base.native import ffi, lib
 ROOT = paths.root()
 # A lane of 16 bits, as docs/design/architecture.md says how to add one.
 NARROW = (
-    ("INA_FLOAT32 = 1, INA_DTYPES = 2", "INA_FLOAT32 = 1, INA_INT16 = 2, INA_DTYPES = 3"),
+    ("INA_FLOAT16 = 3, INA_DTYPES = 4", "INA_FLOAT16 = 3, INA_INT16 = 4, INA_DTYPES = 5"),
     ("INA_LANE_INT32 = 0, INA_LANES = 1", "INA_LANE_INT32 = 0, INA_LANE_INT16 = 1, INA_LANES = 2"),
     ("    [INA_LANE_INT32] =",
      "    [INA_LANE_INT16] = {.bits = 16, .is_signed = 1, .dtype = INA_INT16, .values = 64 | 256},\n    [INA_LANE_INT32] ="),

@@ -31,7 +31,8 @@ def switch(ranks) -> None:
         for each, buffer in zip(of_ranks, buffers, strict=True):
             assert buffer.is_contiguous() and buffer.dim() == 1 and not buffer.is_neg() and each.average == of_ranks[0].average
             assert buffer.numel() == each.elements and buffer.dtype == each.dtype
-            buffer.copy_(total / len(of_ranks) if each.average else total)
+            result = total / len(of_ranks) if each.average else total
+            buffer.copy_(result if wide == torch.int64 else result.to(torch.float32))  # a worker rounds float32 to its type
             each.end()
             assert each.buffer is None
 

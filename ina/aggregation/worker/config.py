@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ina.aggregation import completion, protocols
-from ina.aggregation.lane import DEFAULT, DTYPES, INTEGERS, Lane
+from ina.aggregation.lane import DEFAULT, DTYPES, FLOATS, INTEGERS, Lane, dtype_name
 from ina.aggregation.worker.addresses import worker_address
 from ina.base.native import CData, ffi, lib
 from ina.base.once import Once
@@ -135,7 +135,7 @@ def fill_address(c: CData, address: Address | None) -> None:
 
 def either(dtypes: Iterable[np.dtype]) -> str:
     """Returns the names of dtypes for messages, "int32 or float32"."""
-    return " or ".join(map(str, dtypes))
+    return " or ".join(map(dtype_name, dtypes))
 
 
 def slots_for(rate_bps: float, rtt_s: float, frame_bytes: int) -> int:
@@ -162,8 +162,8 @@ def fill_tensor(
         raise ValueError(f"out: {out.dtype} x {out.size}, expected {source.dtype} x {source.size} as the input")
     if not out.flags.writeable:
         raise ValueError("out: read-only array")
-    if average and source.dtype != np.float32:
-        raise ValueError("average: only for float32; divide integer sums yourself")
+    if average and source.dtype not in FLOATS:
+        raise ValueError("average: only of floats; divide integer sums yourself")
     if average and reduction != protocols.SUM:
         raise ValueError("average: only of sums")
     fill_tensor_at(c, source.ctypes.data, out.ctypes.data, source.size, source.dtype, average, tag, reduction)

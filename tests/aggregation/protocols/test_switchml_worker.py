@@ -544,7 +544,7 @@ def run_c(folder: Path, test: str, sources: list[str], *flags: str) -> None:
 
 
 WORKER_SOURCES = ["switchml.c", "ahead.c", "route.c", "indices.c", "check.c", "keyed.c", "slots.c", "tensors.c", "frame.c",
-                  "internet.c", "rto.c", "codec.c", "lane.c"]
+                  "internet.c", "rto.c", "codec.c", "lane.c", "halves.c"]
 
 
 @pytest.mark.build

@@ -61,15 +61,17 @@ static void submit(struct world *w, struct input *in)
     }
     CHECK(handle < INA_MAX_OPS && !w->flies[handle]);
     forget(w, (uint32_t)handle);
-    w->in[handle] = exactly(4 * (size_t)count);
-    w->out[handle] = bits & 1 ? w->in[handle] : exactly(4 * (size_t)count);
+    const uint32_t dtype = !(bits & 4) ? INA_INT32 : bits & 128 ? INA_BFLOAT16 + count % 2 : INA_FLOAT32;
+    const size_t size = dtype > INA_FLOAT32 ? 2 : 4;
+    w->in[handle] = exactly(size * count);
+    w->out[handle] = bits & 1 ? w->in[handle] : exactly(size * count);
     const uint32_t seed = (uint32_t)take(in, 4);
     for (uint32_t i = 0; i < count; i++) { /* floats of all sizes, among them NaN and infinities where the seed has them */
         const uint32_t value = seed + (bits & 2 ? i : 0) * 2654435761u;
-        memcpy((uint8_t *)w->in[handle] + 4 * i, &value, 4);
+        memcpy((uint8_t *)w->in[handle] + size * i, &value, size);
     }
     w->tensors[handle] = (struct ina_tensor){
-        .in = w->in[handle], .out = w->out[handle], .count = count, .dtype = bits >> 2 & 1, .average = bits >> 3 & 1,
+        .in = w->in[handle], .out = w->out[handle], .count = count, .dtype = dtype, .average = bits >> 3 & 1,
         .reduction = (bits >> 4 & 3) == 3 ? INA_SUM : bits >> 4 & 3, .tag = bits >> 6 & 1};
     const int result = w->protocol->submit(w->state, w->tensors, handle, w->now);
     CHECK(result == handle || result == -EINVAL || result == -EPIPE || result == -EAGAIN);
