@@ -15,7 +15,8 @@
     ONE(thc)        /* switchml.c, with indices */ \
     ONE(omnireduce) /* switchml.c, passing over zeros */ \
     ONE(fpisa)      /* switchml.c, with floats */ \
-    ONE(receivers)  /* switchml.c, with sums from and to some workers only */
+    ONE(receivers)  /* switchml.c, with sums from and to some workers only */ \
+    ONE(requantised) /* switchml.c, with lanes whose sums come back rounded */
 #define INA_PROTOCOL(name) extern const struct ina_protocol ina_##name;
 INA_PROTOCOLS(INA_PROTOCOL)
 #undef INA_PROTOCOL

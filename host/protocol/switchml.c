@@ -8,9 +8,11 @@
  *
  * What a packet carries and what its result means: tensors.h. The same worker speaks THC, whose own reduction is a sum of what 4-bit
  * indices stand for (indices.h), OmniReduce, whose own reduction is a sum that passes over blocks of zeros (ahead.h), FPISA, whose
- * own reduction is a sum of floats, which are sent as they are, and SwitchML with receivers, whose sums may have routes (route.h).
+ * own reduction is a sum of floats, which are sent as they are, SwitchML with receivers, whose sums may have routes (route.h), and
+ * the program requantised, whose own reduction is a sum of lanes that comes back rounded (bytes.h).
  */
 #include "ahead.h"
+#include "bytes.h"
 #include "frame.h"
 #include "indices.h"
 #include "protocols.h"
@@ -202,7 +204,7 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
         && ((reduction != INA_SUM && !(reduction == INA_OWN && looks_ahead(st))) || ina_tensor_is_routed(&tensors[handle])))
         return -EINVAL; /* only sums have tags, and a tag of those without a part in them would say nothing to those without values */
     if (reduction == INA_OWN && tensors[handle].dtype != INA_INT32)
-        return -EINVAL; /* indices; bits of floats; with exponents of their own, blocks could not be passed over */
+        return -EINVAL; /* indices; lanes; bits of floats; with exponents of their own, blocks could not be passed over */
     const int result = ina_tensors_submit(ts, &ina_slots_tail(st)->times, tensors, handle);
     if (result >= 0 && ts->latest.from == first && ts->latest.until)
         st->answered = lowest(st);
@@ -613,8 +615,14 @@ static __attribute__((noinline)) int receive_other(struct state *st, const struc
                                                    struct ina_rto_burst *burst, uint64_t now)
 {
     struct ina_frame_view view;
+    uint8_t words[sizeof ina_frame_zeros];
     switch (ina_frame_parse_any(&view, pkt, &st->frame, &st->base.config)) {
-    case INA_FRAME_OK: return take_frame(st, tensors, pkt, view, burst, now);
+    case INA_FRAME_OK:
+        if (ina_kinds[view.kind].words == INA_WORDS_BYTES) {
+            ina_bytes_unpack(view.values, st->base.config.values, words);
+            view.values = words;
+        }
+        return take_frame(st, tensors, pkt, view, burst, now);
     case INA_FRAME_CORRUPT: ina_slots_tail(st)->stats.drop_corrupt++; return 0;
     case INA_FRAME_VERSION: ina_slots_tail(st)->stats.drop_version++; return 0;
     case INA_FRAME_FOREIGN: ina_slots_tail(st)->stats.drop_foreign++; return 0;
@@ -664,4 +672,6 @@ WORKER(thc, THC, .reductions = INA_REDUCTIONS_THC, .keyed = 1 << INA_SUM, .max_w
 WORKER(omnireduce, OMNIREDUCE, .reductions = INA_REDUCTIONS_OMNIREDUCE, .keyed = 1 << INA_SUM | 1 << INA_OWN,
        .max_workers = INA_MAX_WORKERS, .frame_size = frame_size)
 WORKER(fpisa, FPISA, .reductions = INA_REDUCTIONS_FPISA, .keyed = 1 << INA_SUM, .max_workers = INA_MAX_WORKERS, .frame_size = frame_size)
+WORKER(requantised, REQUANTISED, .reductions = INA_REDUCTIONS_REQUANTISED, .keyed = 1 << INA_SUM, .max_workers = INA_MAX_WORKERS,
+       .frame_size = frame_size)
 WORKER(receivers, RECEIVERS, .reductions = INA_REDUCTIONS_RECEIVERS, .keyed = 1 << INA_SUM, .routes = 1, .frame_size = frame_size_routes)

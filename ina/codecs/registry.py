@@ -21,6 +21,7 @@ from ina.codecs.microscaling import CODECS as NARROW
 from ina.codecs.omnireduce import OmniReduce
 from ina.codecs.powersgd import PowerSgd
 from ina.codecs.quantised import IntSgd, Natural, Qsgd, Qsgd4, TernGrad
+from ina.codecs.requantised import Lanes16To8
 from ina.codecs.signs import Sign, SignVote
 from ina.codecs.sketch import Sketch
 from ina.codecs.thc import Thc, ThcLookup
@@ -31,7 +32,7 @@ DEFAULT = Block.name
 _OWN: dict[str, Callable[[], Codec]] = {
     each.name: each
     for each in (
-        *(Block, Block256, Block64, Block32, TwoLimb, Exact, Lanes16),
+        *(Block, Block256, Block64, Block32, TwoLimb, Exact, Lanes16, Lanes16To8),
         *NARROW,
         *(Thc, ThcLookup, Fpisa),
         *(OmniReduce, OmniReduceAhead, AutoSparse, Sketch),

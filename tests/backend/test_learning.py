@@ -42,7 +42,7 @@ say(losses={codec: train(codec) for codec in ["float32", *WORDS]}, stats=ina.bac
 dist.destroy_process_group()
 """
 WORDS = {"sign": 0.067, "sign-vote": 0.067, "larger": 0.154, "powersgd": 0.25}  # words, of 1,042 values' in two ranks
-OWN = {"thc-lookup": "thc", "fpisa": "fpisa"}
+OWN = {"thc-lookup": "thc", "fpisa": "fpisa", "lanes-16-8": "requantised"}
 MAKE = {name: lambda name=name: codecs.named(name) for name in (*WORDS, *OWN)} | {"larger": lambda: codecs.TopK(0.1)}
 
 

@@ -219,9 +219,9 @@ def travelling(codec, values, step: int = 0) -> tuple[int, int]:
         while True:
             coming = generator.send(words)
             words = coming.words
-            halves = coming.operation == codecs.Operation.OWN and codec.name != "fpisa"  # thc-lookup's indices
-            sent += words.nbytes // (2 if halves else 1)
-            received += words.nbytes
+            own = codec.protocol if coming.operation == codecs.Operation.OWN else ""
+            sent += words.nbytes // (2 if own == "thc" else 1)  # indices
+            received += words.nbytes // (2 if own == "requantised" else 1)  # rounded sums
     except StopIteration:
         return sent, received
 

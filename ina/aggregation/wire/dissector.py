@@ -25,7 +25,8 @@ _HEADERS = ("switchml", "exponents", "check", "pending", "values")
 def generate(layout: Layout, sizes: Mapping[int, int], kinds: Sequence[Kind], source: str) -> str:
     """Returns Lua text for Wireshark 3 and later. `sizes`: integers in the payload by size code.
 
-    Words of `floats` are IEEE 754's; `indices` have 4 bits each, four in a field, the first value's lowest byte's last.
+    Words of `floats` are IEEE 754's; `indices` have 4 bits each, four in a field, the first value's lowest byte's last; `bytes`
+    are two for each word, its upper lane's first.
     """
     constants = layout.constants
     headers = [*(layout[name] for name in _HEADERS), *(kind.extra for kind in kinds if kind.extra)]
@@ -46,6 +47,7 @@ def generate(layout: Layout, sizes: Mapping[int, int], kinds: Sequence[Kind], so
             f"local values_by_size = {{ {', '.join(f'[{code}] = {count}' for code, count in sorted(sizes.items()))} }}",
             *fields,
             'f.values_index = ProtoField.uint16("switchml.index", "indices", base.HEX)',
+            'f.values_rounded = ProtoField.uint8("switchml.rounded", "rounded sum")',
             'f.values_float = ProtoField.float("switchml.float", "values")',
             'f.values_lane = ProtoField.int32("switchml.lane", "lane")',
             'switchml.prefs.lane_bits = Pref.uint("Bits of a lane", 0, "Of values that a codec packs into words; 0: none")',
@@ -142,6 +144,8 @@ def _payload(layout: Layout, kinds: Sequence[Kind]) -> list[str]:
         *(line for kind in kinds if kind.payload_bytes and kind.payload for line in _header_lines(kind, kind.payload)),
         f"    if {_is_one(kinds, 'indices')} then",
         "        for at = start, length - 2, 2 do t:add(f.values_index, buffer(at, 2)) end",
+        f"    elseif {_is_one(kinds, 'bytes')} then",
+        "        for at = start, length - 1 do t:add(f.values_rounded, buffer(at, 1)) end",
         "    elseif not payload_bytes[kind] then",
         f"        local field = ({_is_one(kinds, 'floats')}) and f.values_float or {_name(values, v.name)}",
         f"        for at = start, length - {step}, {step} do t:add(field, buffer(at, {step})) end",

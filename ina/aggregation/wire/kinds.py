@@ -1,6 +1,6 @@
 """Kinds of packets: one row each, read from the annotations of their numbers in the P4 programs' headers.
 
-    kinds.switchml()      rows of p4/include/switchml/headers.p4: SwitchML, THC, OmniReduce, FPISA, SwitchML with receivers
+    kinds.switchml()      rows of p4/include/switchml/headers.p4: SwitchML, and what others add to it
     kinds.atp()           rows of p4/include/atp/headers.p4
 
 A row is a constant with an annotation ``@kind[column=word, ...]``; COLUMNS has the words of each column and their meanings. C's
@@ -31,7 +31,8 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "zeros": "all are 0, and not sent",
     },
     "words": {"none": "no values", "integers": "two's complement, as wide as the lane",
-              "indices": "4 bits for each byte of the result", "floats": "IEEE 754 binary32"},
+              "indices": "4 bits for each byte of the result", "floats": "IEEE 754 binary32",
+              "lanes": "two unsigned numbers of 16 bits", "bytes": "of each lane its upper byte, rounded"},
     "contributors": {"none": "a switch or server makes it", "all": "each worker of the job",
                      "sources": "the workers that have values"},
     "receivers": {"none": "it goes up only", "all": "each worker of the job", "sender": "whose packet it answers",

@@ -156,7 +156,14 @@ class Floats(Packet):
     fields_desc = [FieldListField("v", [], Field("", 0.0, "!f"), count_from=_count, max_count=MOST)]
 
 
-_WORDS = {"indices": Indices, "floats": Floats}
+class Bytes(Packet):
+    """Rounded sums of two lanes in each field, the upper lane's first (p4/include/requantised/headers.p4)."""
+
+    name = "rounded sums"
+    fields_desc = [FieldListField("v", [], Field("", 0, "!H"), count_from=_count, max_count=MOST)]
+
+
+_WORDS = {"indices": Indices, "floats": Floats, "bytes": Bytes}
 
 for _port in range(_CONSTANTS["SWITCHML_PORT"], _CONSTANTS["SWITCHML_PORT"] + 0x10000 - _CONSTANTS["SWITCHML_MASK"]):
     bind_layers(UDP, SwitchML, dport=_port)

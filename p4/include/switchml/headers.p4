@@ -49,6 +49,11 @@ const bit<4> SWITCHML_FLOATS  = 7;
 @kind[program="receivers", reduction="sum", values="optional", extra="receivers", payload="values", words="integers", checked=1,
       contributors="sources", receivers="receivers", completes="members", again="pending"]
 const bit<4> SWITCHML_TO      = 8;
+@kind[program="requantised", reduction="own", values="always", payload="values", words="lanes", result="bytes",
+      contributors="all", receivers="none", completes="all", again="pending"]
+const bit<4> SWITCHML_LANES   = 9;
+@kind[program="requantised", values="always", payload="bytes", words="bytes", contributors="none", receivers="all"]
+const bit<4> SWITCHML_BYTES   = 10;
 
 const bit<3> SIZE_NONE        = 7;
 

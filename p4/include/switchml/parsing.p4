@@ -16,6 +16,8 @@
 #endif
 #ifndef MORE_HEADERS   // between the check header and the values
 #define MORE_HEADERS
+#endif
+#ifndef CHECKED_ALIKE  // its checksum covers nothing more
 #define CHECKED_ALIKE hdr.check.isValid()
 #define MORE_CHECKSUMS(update_or_verify)
 #endif

@@ -179,7 +179,7 @@ def test_stated_sizes_are_evaluated(folder, slots):
 
 
 @pytest.mark.parametrize("path", [path for folder in ("", "tofino")
-                                  for name in ("switchml", "atp", "ps", "thc", "omnireduce", "fpisa", "receivers")
+                                  for name in ("switchml", "atp", "ps", "thc", "omnireduce", "fpisa", "receivers", "requantised")
                                   if (path := p4_dir() / folder / f"{name}.p4").is_file()])
 def test_every_program_states_its_protocol_and_sizes(path):
     """In P4Info, and in what BFRuntime's schema keeps of it."""

@@ -16,7 +16,8 @@ ROW = '@kind[program="switchml"{}]\nconst bit<4> X_{} = {};\n'
 
 def test_each_number_has_the_name_that_the_programs_use():
     assert [(kind.number, kind.name) for kind in kinds.switchml()] == [
-        (1, "data"), (2, "pending"), (3, "maximum"), (4, "refused"), (5, "indices"), (6, "zeros"), (7, "floats"), (8, "to")]
+        (1, "data"), (2, "pending"), (3, "maximum"), (4, "refused"), (5, "indices"), (6, "zeros"), (7, "floats"), (8, "to"),
+        (9, "lanes"), (10, "bytes")]
     for rows, prefix, wire in ((kinds.switchml(), "SWITCHML_", layout.load()), (kinds.atp(), "ATP_", layout.load_atp())):
         assert {f"{prefix}{kind.name.upper()}": kind.number for kind in rows} == {
             name: number for name, number in wire.constants.items()
@@ -26,7 +27,7 @@ def test_each_number_has_the_name_that_the_programs_use():
 def test_sizes_are_those_of_the_headers():
     sizes = {kind.name: (kind.extra_bytes, kind.quarters, kind.payload_bytes) for kind in kinds.switchml()}
     assert sizes == {"data": (0, 4, 0), "pending": (0, 0, 4), "maximum": (0, 4, 0), "refused": (0, 0, 0), "indices": (0, 2, 0),
-                     "zeros": (0, 0, 0), "floats": (0, 4, 0), "to": (8, 4, 0)}
+                     "zeros": (0, 0, 0), "floats": (0, 4, 0), "to": (8, 4, 0), "lanes": (0, 4, 0), "bytes": (0, 2, 0)}
     assert {kind.name: kind.payload_bytes for kind in kinds.atp() if kind.payload_bytes} == {"pending": 4}
 
 

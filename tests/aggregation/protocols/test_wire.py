@@ -414,6 +414,7 @@ SENT = {
     "thc": (protocols.OWN, np.int32, "5", "0", {"index": [0x1234 + i for i in range(32)]}),
     "omnireduce": (protocols.OWN, np.int32, "1", "0", {"v": [0x1020304 + i for i in range(32)]}),
     "fpisa": (protocols.OWN, np.float32, "7", "0", {"float": [i / 4 for i in range(32)]}),
+    "requantised": (protocols.OWN, np.int32, "9", "0", {"v": [0x1020304 + i for i in range(32)]}),
 }
 
 
@@ -454,6 +455,24 @@ def test_wireshark_and_scapy_read_the_frames_of_each_program(tmp_path, protocol)
     assert bytes(packet) == frames[0]
     zeros = ("6", "7") if protocol == "omnireduce" else (kind, size)
     assert (last["msg_type"], last["size"]) == zeros
+
+
+@pytest.mark.build
+def test_wireshark_and_scapy_read_rounded_sums(tmp_path):
+    """Two bytes for each of 32 words, as they come down."""
+    need("scapy")
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.l2 import Ether
+
+    from ina.aggregation.wire.scapy_layers import Bytes, Check, Exponents, SwitchML
+
+    below = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / IP(dst="10.0.0.2") / UDP(dport=0xBEE0)
+    rounded = Bytes(v=[0x100 * i + 255 - i for i in range(32)])
+    frame = bytes(below / SwitchML(msg_type=10, size=0) / Exponents() / Check() / rounded)
+    (row,) = dissected(tmp_path, [frame], ["msg_type", "v", "rounded"])
+    sums = [each for i in range(32) for each in (i, 255 - i)]
+    assert row == {"msg_type": "10", "v": "", "rounded": ",".join(map(str, sums))}
+    assert list(bytes(Ether(frame)[Bytes])) == sums
 
 
 # ---- command line

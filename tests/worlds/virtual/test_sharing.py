@@ -69,7 +69,7 @@ def test_a_wrong_sum_is_found(monkeypatch):
     ({"share": 1.5}, "share = 1.5: expected 0 to 1"),
     ({"protocol": "switchml", "jobs": 16, "window": 1, "share": 0.1}, "share = 0.1: expected a slot for each of 16 jobs"),
     ({"window": 48}, "window = 48: expected a power of two"),
-    ({"protocol": "apt"}, "protocol = 'apt': expected one of switchml, atp, ps, thc, omnireduce, fpisa, receivers"),
+    ({"protocol": "apt"}, "protocol = 'apt': expected one of switchml, atp, ps, thc, omnireduce, fpisa, receivers, requantised"),
 ])
 def test_what_cannot_be_is_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
