@@ -87,7 +87,8 @@ def lane_for(dtype: np.dtype | type) -> Lane | None:
 
 INTEGERS = {lane.dtype: int(lib.ina_lane_at(lane.number).dtype) for lane in LANES}  # of tensors, by NumPy's dtype: enum ina_dtype
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # its bits, as NumPy has no such type
-FLOATS: dict[np.dtype, int] = {np.dtype(np.float32): lib.INA_FLOAT32, np.dtype(np.float16): lib.INA_FLOAT16, BFLOAT16: lib.INA_BFLOAT16}
+FLOATS: dict[np.dtype, int] = {
+    np.dtype(np.float32): lib.INA_FLOAT32, np.dtype(np.float16): lib.INA_FLOAT16, BFLOAT16: lib.INA_BFLOAT16}
 DTYPES: dict[np.dtype, int] = {**INTEGERS, **FLOATS}
 
 

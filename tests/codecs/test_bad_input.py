@@ -22,7 +22,7 @@ def tensors(workers: int, size: int, dtype: str = "float32", seed: int = 0) -> l
 
 
 def numbers(values: np.ndarray) -> np.ndarray:
-    """What they stand for."""
+    """The numbers that bits of bfloat16 stand for; others as they are."""
     return (values.astype(np.uint32) << 16).view(np.float32) if values.dtype == np.uint16 else values
 
 

@@ -44,7 +44,7 @@ def widened(values: np.ndarray) -> np.ndarray:
 
 
 def bits(values: np.ndarray) -> list[int]:
-    """Of NaN the same whatever they were."""
+    """The bits of each value; of NaN always the same."""
     return np.where(np.isnan(widened(values)), 0x7FFF, values.view(np.uint16)).tolist()
 
 
