@@ -1,9 +1,11 @@
-"""`ina doctor --target tofino`: probes to other hosts' agents, over loopback and between network namespaces."""
+"""`ina doctor --target tofino`: probes to other hosts' agents, over loopback and between network namespaces. Over loopback at a
+port of the test's own: somebody else's agent may answer at the usual one."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -17,13 +19,13 @@ from ina import cli
 from ina.lab.doctor import reachability
 from ina.net.namespaces import own_namespace
 
-ANSWER = [sys.executable, "-c", "from ina.lab.doctor import reachability; reachability.answer(3600)"]
+ANSWER = "from ina.lab.doctor import reachability; reachability.answer(3600, port={port})"
 
 
 @contextmanager
-def answering(peer: str, *inside: str):
+def answering(peer: str, *inside: str, port: int = reachability.PORT):
     """An agent, in a process that is killed at the end; it answers when the test begins."""
-    process = subprocess.Popen([*inside, *ANSWER])
+    process = subprocess.Popen([*inside, sys.executable, "-c", ANSWER.format(port=port)])
     try:
         until(lambda: reachability.probe(peer, 1, 64).answered, "the agent")
         yield
@@ -33,9 +35,21 @@ def answering(peer: str, *inside: str):
 
 
 @pytest.fixture
-def agent():
-    with answering("127.0.0.1"):
-        yield
+def nobody(monkeypatch):
+    """A socket that never answers; probes go to its port, at which nobody else can."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(reachability, "probe", partial(reachability.probe, port=silent.getsockname()[1]))
+        yield silent
+
+
+@pytest.fixture
+def agent(nobody):
+    """The port of an agent, to which probes go."""
+    port = nobody.getsockname()[1]
+    nobody.close()
+    with answering("127.0.0.1", port=port):
+        yield port
 
 
 @pytest.mark.build
@@ -47,8 +61,8 @@ def test_round_trips_are_measured_and_all_come_back(agent):
 
 
 @pytest.mark.fast
-def test_nobody_answers():
-    result = reachability.probe("127.0.0.1", 1000, 64, port=1, wait=0.01)
+def test_nobody_answers(nobody):
+    result = reachability.probe("127.0.0.1", 1000, 64, wait=0.01)
     assert result.answered == 0 and result.sent == 10  # it gives up
 
 
@@ -66,11 +80,11 @@ def test_answers_are_not_answered(agent):
     with reachability.open_socket(("127.0.0.1", 0)) as sock:
         sock.settimeout(LONG)
         probe = reachability.HEAD.pack(reachability.MAGIC, b"12345678", 7)
-        sock.sendto(probe, ("127.0.0.1", reachability.PORT))
+        sock.sendto(probe, ("127.0.0.1", agent))
         answer = sock.recv(100)
         assert answer == reachability.HEAD.pack(reachability.ANSWER, b"12345678", 7)
-        sock.sendto(answer, ("127.0.0.1", reachability.PORT))
-        sock.sendto(reachability.HEAD.pack(reachability.MAGIC, b"12345678", 8), ("127.0.0.1", reachability.PORT))
+        sock.sendto(answer, ("127.0.0.1", agent))
+        sock.sendto(reachability.HEAD.pack(reachability.MAGIC, b"12345678", 8), ("127.0.0.1", agent))
         assert sock.recv(100)[-1] == 8, "the next one is that of the probe"
 
 
@@ -84,7 +98,7 @@ def test_the_command(agent, capsys, monkeypatch):
 
 
 @pytest.mark.build
-def test_a_peer_that_is_not_there(capsys):
+def test_a_peer_that_is_not_there(nobody, capsys):
     assert cli.main(["doctor", "--target", "tofino", "--peer", "127.0.0.1", "--count", "20"]) == 1
     assert "is the agent there" in capsys.readouterr().out
 
