@@ -23,7 +23,7 @@
 control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     counter(DROPS, CounterType.packets) drops;
     FromBytes() from_bytes;
-    bool rounded;
+    bool from_above;
     Admission() admission;
     Phase() phase;
     Exponents() exponents;
@@ -34,9 +34,9 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 
     apply {
         if (hdr.switchml.isValid() || (hdr.udp.isValid() && hdr.udp.dst_port & SWITCHML_MASK == SWITCHML_PORT)) {
-            from_bytes.apply(hdr, rounded);
+            from_bytes.apply(hdr, from_above);
             admission.apply(hdr, meta, standard);
-            if (meta.drop == Drop.NONE && hdr.switchml.msg_type == SWITCHML_LANES && rounded != (meta.worker == 0)) @unlikely {
+            if (meta.drop == Drop.NONE && hdr.switchml.msg_type == SWITCHML_LANES && from_above != (meta.worker == 0)) @unlikely {
                 meta.drop = Drop.WRONG_SOURCE;  // bytes come from above, and lanes from below
             }
             if (meta.drop == Drop.NONE) {

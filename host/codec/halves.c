@@ -1,5 +1,5 @@
 /* Floats of 16 bits: see halves.h. By integers without branches, and one sum each for subnormal numbers, so that every level of x86-64
- * has them in vectors, those without F16C, too; floats that are subnormal are no operands, as a program may have switched them off. */
+ * has them in vectors, those without F16C, too. No float32 that is subnormal is computed with: a program may have them flushed. */
 #include "halves.h"
 
 #include "blocks.h"
@@ -23,9 +23,9 @@ INA_KERNEL static void widen_fp16(size_t count, const uint16_t *restrict halves,
 {
     for (size_t i = 0; i < count; i++) {
         const uint32_t sign = (halves[i] & 0x8000u) << 16, magnitude = (halves[i] & 0x7fffu) << 13;
-        const uint32_t small = bits_of(number_of((int32_t)(magnitude + (113u << 23))) - 0x1p-14f);
-        const uint32_t usual = magnitude + ((magnitude < INFINITE_16 ? 112u : 224u) << 23);
-        x[i] = number_of((int32_t)(sign | (magnitude < SUBNORMAL_16 ? small : usual)));
+        const uint32_t subnormal = bits_of(number_of((int32_t)(magnitude + (113u << 23))) - 0x1p-14f);
+        const uint32_t normal = magnitude + ((magnitude < INFINITE_16 ? 112u : 224u) << 23);
+        x[i] = number_of((int32_t)(sign | (magnitude < SUBNORMAL_16 ? subnormal : normal)));
     }
 }
 
@@ -42,9 +42,9 @@ INA_KERNEL static void narrow_fp16(size_t count, const float *restrict x, uint16
 {
     for (size_t i = 0; i < count; i++) {
         const uint32_t bits = bits_of(x[i]), magnitude = bits & 0x7fffffffu;
-        const uint32_t small = bits_of(number_of((int32_t)magnitude) + 0.5f) - bits_of(0.5f);
-        const uint32_t usual = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
-        const uint32_t half = magnitude < 113u << 23 ? small : magnitude < 0x477ff000u ? usual : 0x7c00;
+        const uint32_t subnormal = bits_of(number_of((int32_t)magnitude) + 0.5f) - bits_of(0.5f);
+        const uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+        const uint32_t half = magnitude < 113u << 23 ? subnormal : magnitude < 0x477ff000u ? normal : 0x7c00;
         halves[i] = (uint16_t)((bits >> 16 & 0x8000) | (magnitude > INA_INFINITE ? 0x7e00 : half));
     }
 }

@@ -29,6 +29,8 @@ struct state {                    /* slots.h; its slots are struct ina_slot, and
     uint64_t answered;            /* while packets wait for gates (route.h): all before are answered, or not this worker's */
 };
 
+static_assert(INA_WIRE_MOST_VALUES <= INA_TENSORS_MOST, "a packet's values are a block");
+
 enum { SHARDS, CHECK };
 static const struct ina_option options[] = {
     [SHARDS] = {"shards", "of the switch: packets of slot s go to its UDP port + s mod shards", 1, 16, 1, .power_of_two = 1},
@@ -615,7 +617,7 @@ static __attribute__((noinline)) int receive_other(struct state *st, const struc
                                                    struct ina_rto_burst *burst, uint64_t now)
 {
     struct ina_frame_view view;
-    uint8_t words[sizeof ina_frame_zeros];
+    uint8_t words[sizeof(uint32_t[INA_WIRE_MOST_VALUES])];
     switch (ina_frame_parse_any(&view, pkt, &st->frame, &st->base.config)) {
     case INA_FRAME_OK:
         if (ina_kinds[view.kind].words == INA_WORDS_BYTES) {

@@ -129,7 +129,7 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
 
 /* ---- floats of 16 bits -------------------------------------------------------------------------------------------- */
 
-enum { ROOM = 2048 }; /* values of a block at most: ina_lanes */
+enum { ROOM = INA_TENSORS_MOST };
 static_assert(INA_FLOATS_BF16 == INA_BFLOAT16 - INA_FLOAT32 && INA_FLOATS_FP16 == INA_FLOAT16 - INA_FLOAT32, "in one order");
 
 /* Floats of a tensor, which are there, or widened in `room`. */

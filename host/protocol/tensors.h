@@ -325,6 +325,7 @@ static inline struct ina_sums ina_tensors_sums(const struct ina_tensors *ts, uin
 
 /* Adds the words of received values, and decodes a block of floats in the same pass: to its place in the tensor, or to `room` if its
  * own values are there, which are needed again if the words do not fit. Returns where; NULL: it is not decoded. */
+enum { INA_TENSORS_MOST = 2048 }; /* values of a block */
 enum { INA_TENSORS_ROOM = 256 /* values; two passes over a larger block take no longer than a copy of it */ };
 static inline __attribute__((always_inline)) const float *ina_tensors_read(const struct ina_tensors *ts, const struct ina_tensor *tensors,
                                                                            uint32_t handle, uint64_t seq, const uint8_t *wire,

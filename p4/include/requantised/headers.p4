@@ -25,7 +25,7 @@ header bytes_t {
     FOR_EACH_VALUE(BYTES_FIELD)
 }
 
-#define NOR_MORE_TYPES && hdr.switchml.msg_type != SWITCHML_LANES
+#define NOR_MORE_TYPES && (hdr.switchml.msg_type != SWITCHML_LANES || hdr.switchml.size == SIZE_NONE)
 
 #define MORE_PAYLOADS bytes_t bytes;
 #define WITH_VALUES values_or_bytes

@@ -7,7 +7,7 @@
 #include "headers.p4"
 #include "../switchml/metadata.p4"
 
-control FromBytes(inout headers_t hdr, out bool rounded) {  // rounded: these were bytes
+control FromBytes(inout headers_t hdr, out bool from_above) {  // it has come as bytes
     action put() {
 #define PUT(i) hdr.values.v##i = hdr.bytes.v##i[15:8] ++ 8w0 ++ hdr.bytes.v##i[7:0] ++ 8w0;
         FOR_EACH_VALUE(PUT)
@@ -17,8 +17,8 @@ control FromBytes(inout headers_t hdr, out bool rounded) {  // rounded: these we
     }
 
     apply {
-        rounded = hdr.bytes.isValid();
-        if (rounded) {
+        from_above = hdr.bytes.isValid();
+        if (from_above) {
             hdr.values.setValid();
             put();
             hdr.bytes.setInvalid();

@@ -27,8 +27,8 @@ need("cc")
 VALUES = 32
 HEAD = layout.load(VALUES).size(layout.HEAD)
 TYPE = 42  # the frame's byte of type, overflow and size
-LANES, BYTES = 9, 10
-WRONG_SOURCE = 4  # of the program's drops
+PENDING, LANES, BYTES = 2, 9, 10
+MALFORMED, WRONG_SOURCE = 1, 4  # of the program's drops
 OTHERS = [pytest.param(InterpreterTarget, 250, marks=pytest.mark.build, id="interpreter"),
           pytest.param(Bmv2Target, 3000, marks=pytest.mark.hardware, id="bmv2"),
           pytest.param(Bmv2Target, MANY, marks=[pytest.mark.hardware, pytest.mark.judge], id="bmv2, many")]
@@ -109,12 +109,12 @@ def test_what_has_no_lanes_is_refused(options):
         worker(**options).submit(np.zeros(VALUES, np.int32 if options else np.float32), reduction=protocols.OWN)
 
 
-def as_bytes(frame: bytes) -> bytes:
-    """The worker's own frame of lanes as one of bytes, with right lengths and checksums."""
-    data = bytearray(frame[: HEAD + 2 * VALUES])
-    data[TYPE] = BYTES << 4 | data[TYPE] & 15
+def shortened(frame: bytes, payload: int, kind: int, size: int) -> bytes:
+    """The worker's own frame of lanes as one of another kind and size, with right lengths and checksums."""
+    data = bytearray(frame[: HEAD + payload])
+    data[TYPE] = kind << 4 | size
     for at in (16, 38):
-        data[at : at + 2] = (int.from_bytes(data[at : at + 2], "big") - 2 * VALUES).to_bytes(2, "big")
+        data[at : at + 2] = (int.from_bytes(data[at : at + 2], "big") - len(frame) + len(data)).to_bytes(2, "big")
     data[24:26] = bytes(2)
     data[24:26] = ip_checksum(bytes(data[14:34])).to_bytes(2, "big")
     return sealed(bytes(data), HEAD - 12)
@@ -122,7 +122,7 @@ def as_bytes(frame: bytes) -> bytes:
 
 @pytest.mark.build
 def test_lanes_come_from_below_and_bytes_from_above():
-    """A worker's bytes would stand for a sum, and be multicast as the result."""
+    """A worker's bytes would stand for a sum, and be multicast as the result. Lanes have values, and as many as there are."""
     switch = made("requantised", CompiledTarget, VALUES, {})
     switch.reset(4)
     controller = Controller(switch, 16, protocol="requantised")
@@ -132,11 +132,15 @@ def test_lanes_come_from_below_and_bytes_from_above():
                                  address=child.address, switch=SWITCH))
     sender.submit(words(1, VALUES)[0], reduction=protocols.OWN)
     (frame,) = (each for each in sender.frames_to_send(0) if each[TYPE] >> 4 == LANES)
-    assert len(frame) == HEAD + 4 * VALUES and len(as_bytes(frame)) == HEAD + 2 * VALUES
-    before = switch.drops()
-    assert not switch.send(as_bytes(frame), 0)
-    more = [count - was for count, was in zip(switch.drops(), before, strict=True)]
-    assert {reason for reason, count in enumerate(more) if count} == {WRONG_SOURCE}
+    assert len(frame) == HEAD + 4 * VALUES
+    for wrong, reason in ((shortened(frame, 2 * VALUES, BYTES, 0), WRONG_SOURCE), (shortened(frame, 0, LANES, 7), MALFORMED),
+                          (shortened(frame, 0, BYTES, 7), MALFORMED)):
+        before = switch.drops()
+        assert not switch.send(wrong, 0)
+        more = [count - was for count, was in zip(switch.drops(), before, strict=True)]
+        assert {number for number, count in enumerate(more) if count} == {reason}
+    assert not switch.send(frame, 0), "it is taken, and waits for the other's"
+    assert switch.send(frame, 0)[0][1][TYPE] >> 4 == PENDING
 
 
 @pytest.mark.build
