@@ -100,12 +100,23 @@ class Coded(Sum):
 
 def travels(dtype: torch.dtype, codec: Codec) -> bool:
     """Returns True if tensors of ``dtype`` can be summed by ``codec``."""
-    return dtype in FLOATS and ("float64" if dtype in WIDE else "float32") in codec.dtypes
+    return dtype in FLOATS and (_reads(dtype, codec) or ("float64" if dtype in WIDE else "float32") in codec.dtypes)
 
 
-def as_halves(dtype: torch.dtype) -> tuple[Coding, Coding]:
-    """Returns the encoding of a flat tensor of 16-bit floats for a codec that reads them as they are, and the decoding."""
-    return lambda piece: piece.contiguous().view(HALVES[dtype]), lambda buffer: buffer.view(dtype)
+def _reads(dtype: torch.dtype, codec: Codec) -> bool:
+    """Returns True if the codec reads tensors of 16-bit floats as they are."""
+    return dtype in HALVES and str(dtype).removeprefix("torch.") in codec.dtypes
+
+
+def as_halves(dtype: torch.dtype, factor: float | torch.Tensor | None) -> tuple[Coding, Coding]:
+    """Returns the encoding of a flat tensor of 16-bit floats, times ``factor``, for a codec that reads them as they are, and the
+    decoding."""
+    scale = None if factor is None else scaling(factor, dtype)
+
+    def encode(piece: torch.Tensor) -> torch.Tensor:
+        return (piece if scale is None else scale(piece).to(dtype)).contiguous().view(HALVES[dtype])
+
+    return encode, lambda buffer: buffer.view(dtype)
 
 
 def as_reals(dtype: torch.dtype, wide: torch.dtype, factor: float | torch.Tensor | None) -> tuple[Coding, Coding]:
@@ -129,8 +140,8 @@ def reduction(
 ) -> list[Sum]:
     """Returns the sums by ``codec`` of all ranks' ``source``, as ``sums.reduction`` does; a codec that remembers gets it in one
     piece."""
-    if factor is None and source.dtype in HALVES and str(source.dtype).removeprefix("torch.") in codec.dtypes:
-        encode, decode = as_halves(source.dtype)
+    if _reads(source.dtype, codec) and (factor is None or "float32" not in codec.dtypes):  # else a product is not rounded
+        encode, decode = as_halves(source.dtype, factor)
     else:
         encode, decode = as_reals(source.dtype, torch.float64 if source.dtype in WIDE else torch.float32, factor)
 

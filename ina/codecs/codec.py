@@ -79,9 +79,9 @@ def _signature(kind: type) -> inspect.Signature:
 class Codec(ABC):
     """A codec, with what it remembers between calls: `named` gives a new one each time.
 
-    ``rounds``: at most, of a call. ``dtypes``: of values that it takes; bfloat16 comes as uint16, its bits. To a codec that names
-    neither float16 nor bfloat16 they come as float32. ``remembers``: it keeps state between calls (error feedback, warm starts),
-    so each tensor needs one of its own. ``protocol``: the one whose program `Operation.OWN` means.
+    ``rounds``: at most, of a call. ``dtypes``: of values that it takes; bfloat16 comes as uint16, its bits. A tensor of
+    16-bit floats comes as float32 to a codec that does not name its type. ``remembers``: it keeps state between calls (error
+    feedback, warm starts), so each tensor needs one of its own. ``protocol``: the one whose program `Operation.OWN` means.
     ``accumulator``: what the switch adds the values up in, for people (docs/guide/codecs.md).
     ``flushed``: values other than zero that became zero on their way, so far.
     ``reason``: why the last call went as it did, of a codec that chooses.
@@ -123,7 +123,8 @@ class Codec(ABC):
 
     @abstractmethod
     def bound(self, tensors: Sequence[np.ndarray], average: bool = False) -> np.ndarray:
-        """Returns how far a result may be from the exact one, for each element; ``tensors``: the workers', finite. A lossy codec
+        """Returns how far a result may be from the exact one, for each element; ``tensors``: the workers', finite. Infinities
+        aside: where the exact result is no further than the bound from the largest number, a result may be one. A lossy codec
         with no such bound returns infinities, and says so in its description."""
 
     @abstractmethod

@@ -8,6 +8,7 @@ import numpy as np
 
 from ina.aggregation.lane import INT32
 from ina.codecs.codec import MAXIMUM, OWN, Call, Codec, Round
+from ina.codecs.halves import BFLOAT16
 
 
 def reduced(
@@ -16,9 +17,12 @@ def reduced(
     """Returns every worker's result. ``codecs``: one for each worker, or one for all if it remembers nothing.
 
     int32 words are added modulo 2^32, float32 words are exact sums or averages, rounded once, as in the protocol's exact code.
-    ValueError: workers differ in a round, or the codec does not say what its program's own operation gives.
+    ValueError: a tensor is not flat and contiguous, or not of one of the codec's dtypes; workers differ in a round; or the codec
+    does not say what its program's own operation gives.
     """
     each = [codecs] * len(tensors) if isinstance(codecs, Codec) else list(codecs)
+    for codec, tensor in zip(each, tensors, strict=True):
+        _check(codec, tensor)
     calls = [Call(len(tensors), rank, average, step) for rank in range(len(tensors))]
     running = [codec.reduce(tensor, call) for codec, tensor, call in zip(each, tensors, calls, strict=True)]
     results: list[np.ndarray] = []
@@ -37,6 +41,14 @@ def reduced(
         inputs, operation = [r.words for r in rounds], rounds[0].operation
         total = each[0].own(inputs) if operation == OWN else _switch(inputs, operation, rounds[0].average)
         sent = [total.copy() for _ in running]
+
+
+def _check(codec: Codec, tensor: np.ndarray) -> None:
+    dtype = "bfloat16" if tensor.dtype == BFLOAT16 else tensor.dtype.name
+    if dtype not in codec.dtypes or tensor.ndim != 1 or not tensor.flags.c_contiguous:
+        known = ", ".join(each + " (its bits, as uint16)" * (each == "bfloat16") for each in codec.dtypes)
+        raise ValueError(f"codec {codec.name}: a tensor of {tensor.dtype}, shape {tensor.shape}, strides {tensor.strides}: "
+                         f"expected a flat and contiguous one of {known}")
 
 
 def _switch(words: list[np.ndarray], operation: int, average: bool) -> np.ndarray:

@@ -138,3 +138,19 @@ def test_the_ends_of_float32s_range_are_summed_or_say_that_they_are_not(name):
         result = reduced(each, own)
         exact = np.sum(np.asarray(own, np.float64), axis=0)
         assert np.all((np.abs(result - exact) <= each[0].bound(own)) | ~np.isfinite(result)), value
+
+
+@pytest.mark.parametrize("name", codecs.names())
+@pytest.mark.parametrize("dtype", [np.float16, np.uint16, np.float32, np.float64, np.int32])
+def test_tensors_of_types_that_a_codec_does_not_name_are_refused(name, dtype):
+    """Some would read beyond them."""
+    codec, own = codecs.named(name), [np.ones(100, dtype) for _ in range(2)]
+    if {"uint16": "bfloat16"}.get(np.dtype(dtype).name, np.dtype(dtype).name) in codec.dtypes:
+        assert codecs.reduced(codecs_of(name, 2), own)[0].dtype == dtype
+    else:
+        with pytest.raises(ValueError, match=rf"codec {name}: a tensor of {np.dtype(dtype)}, .*expected a flat and contiguous"):
+            codecs.reduced(codec, own)
+    with pytest.raises(ValueError, match="expected a flat and contiguous one"):
+        codecs.reduced(codec, [np.ones((10, 10), codec.dtypes[0]) for _ in range(2)])
+    with pytest.raises(ValueError, match="expected a flat and contiguous one"):
+        codecs.reduced(codec, [np.ones(200, codec.dtypes[0])[::2] for _ in range(2)])
