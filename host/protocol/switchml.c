@@ -29,7 +29,7 @@ struct state {                    /* slots.h; its slots are struct ina_slot, and
     uint64_t answered;            /* while packets wait for gates (route.h): all before are answered, or not this worker's */
 };
 
-static_assert(INA_WIRE_MOST_VALUES <= INA_TENSORS_MOST, "a packet's values are a block");
+static_assert((int)INA_WIRE_MOST_VALUES <= (int)INA_TENSORS_MOST, "a packet's values are a block");
 
 enum { SHARDS, CHECK };
 static const struct ina_option options[] = {
