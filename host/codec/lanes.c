@@ -250,11 +250,17 @@ INA_KERNEL static void decode(const struct ina_lanes *restrict l, const struct i
         }
 }
 
-/* Where values of 16 bits become float32 and back, in the nearest cache: whole groups at a time. */
+/* The quotient by a number of lanes, or of a block's values: never 0. */
+static uint64_t parts(uint64_t count, uint64_t size)
+{
+    return size ? count / size : 0; /* clang's analyzer believes no promise */
+}
+
+/* Values of 16 bits that become float32, or were it, at a time: whole groups, which stay in the nearest cache. */
 static uint64_t stage(const struct ina_lanes *l)
 {
     const uint64_t group = (uint64_t)l->lanes * l->block;
-    return group * (INA_LANES_GROUP / group);
+    return group * parts(INA_LANES_GROUP, group);
 }
 
 static const uint16_t *halves_at(const void *x, uint64_t at)
@@ -272,7 +278,7 @@ void ina_lanes_scales(const struct ina_lanes *l, const void *x, int32_t *largest
     for (uint64_t at = 0, count; at < l->count; at += count) {
         count = least(stage(l), l->count - at);
         ina_halves_widen(l->floats, count, halves_at(x, at), staged);
-        scales(count, l->block, staged, largest + at / l->block);
+        scales(count, l->block, staged, largest + parts(at, l->block));
     }
 }
 
@@ -285,7 +291,7 @@ uint64_t ina_lanes_encode(const struct ina_lanes *l, const struct ina_element *e
     for (uint64_t at = 0, count; at < l->count; at += count) {
         count = least(stage(l), l->count - at);
         ina_halves_widen(l->floats, count, halves_at(x, at), staged);
-        flushed += encode(l, e, count, units + at / l->block, staged, words + at / l->lanes);
+        flushed += encode(l, e, count, units + parts(at, l->block), staged, words + parts(at, l->lanes));
     }
     return flushed;
 }
@@ -300,7 +306,7 @@ void ina_lanes_decode(const struct ina_lanes *l, const struct ina_element *e, co
     float staged[INA_LANES_GROUP];
     for (uint64_t at = 0, count; at < l->count; at += count) {
         count = least(stage(l), l->count - at);
-        decode(l, e, count, units + at / l->block, words + at / l->lanes, divisor, staged);
+        decode(l, e, count, units + parts(at, l->block), words + parts(at, l->lanes), divisor, staged);
         ina_halves_narrow(l->floats, count, staged, (uint16_t *)x + at);
     }
 }
