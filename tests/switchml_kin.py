@@ -17,11 +17,13 @@ from ina.aggregation.controller.admission import Controller
 from ina.aggregation.entries import JobProgram
 from ina.aggregation.worker import SWITCH, Route, Worker, WorkerConfig
 from ina.base import paths
+from ina.net.ports import Faults
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Program
 from ina.topology import load
 from ina.worlds.virtual.explorable import Tensor, job
 from ina.worlds.virtual.explorer import Budget
+from ina.worlds.virtual.fabric import Fabric, FabricJob
 
 WORKERS, SLOTS = 3, 4
 PORTS = 6
@@ -31,6 +33,12 @@ MANY = 100_000  # packets into two switches, in the long run
 PATIENCE = 400  # packets after which a job of which no tensor has ended is begun anew
 CHECK = 52  # where a frame's check header begins
 SHORT = CHECK + 12 + 64  # bytes: less than any frame with the values of a twin's first pass
+STAR, TREE = load("star", hosts=3), load("leaf-spine", leaves=2, spines=1, hosts=2)
+FAULTS = {
+    "clean": Faults(seed=1),
+    "lossy": Faults(loss=0.01, duplicate=0.02, reorder=0.02, duplicate_delay=100e-6, seed=1),
+    "very lossy": Faults(loss=0.2, duplicate=0.2, reorder=0.2, seed=2),
+}
 UNSEEN = (b"\x81\x00", b"\x88\xa8", b"\x88\xb5")  # EtherTypes that sockets do not show as they are, and BMv2's markers
 
 
@@ -54,6 +62,22 @@ def check_interleavings(program: JobProgram, tree: bool, work: Callable[[int], l
     report = explorer.explore(14, Budget(losses=1, duplicates=1, timeouts=1)) if tree else explorer.saturate()
     assert report.violation is None, "\n".join((report.violation, *report.steps))
     assert (report.complete or tree) and report.states > (100 if tree else 100 * tensors**2)
+
+
+def check_maxima(fabric: Fabric, job: FabricJob) -> None:
+    """Reduces integers to the largest: each program does that, too."""
+    workers = len(job.hosts)
+    arrays = [np.arange(500, dtype=np.int32) * rank for rank in range(workers)]
+    fabric.all_reduce(job, arrays, reduction=protocols.MAX).raise_failed()
+    assert all(np.array_equal(array, np.arange(500) * (workers - 1)) for array in arrays)
+
+
+def check_plain_sums(fabric: Fabric, job: FabricJob) -> None:
+    """Adds up integers: each program does that, too."""
+    workers = len(job.hosts)
+    arrays = [np.arange(500, dtype=np.int32) * (rank + 1) for rank in range(workers)]
+    fabric.all_reduce(job, arrays).raise_failed()
+    assert all(np.array_equal(array, np.arange(500) * sum(range(1, workers + 1))) for array in arrays)
 
 
 class Stream:

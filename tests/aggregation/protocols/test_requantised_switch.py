@@ -7,7 +7,7 @@ import pytest
 from capabilities import need
 from forger import sealed
 from model_switch import ip_checksum
-from switchml_kin import MANY, check_interleavings, check_switches_agree, made
+from switchml_kin import FAULTS, MANY, STAR, TREE, check_interleavings, check_maxima, check_plain_sums, check_switches_agree, made
 from switchml_targets import Bmv2Target, CompiledTarget, InterpreterTarget
 
 from ina import codecs
@@ -17,7 +17,6 @@ from ina.aggregation.entries.requantised import PROGRAM
 from ina.aggregation.wire import layout
 from ina.aggregation.worker import SWITCH, Worker, WorkerConfig
 from ina.base import paths
-from ina.net.ports import Faults
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Program
 from ina.topology import load
@@ -32,12 +31,6 @@ MALFORMED, WRONG_SOURCE = 1, 4  # of the program's drops
 OTHERS = [pytest.param(InterpreterTarget, 250, marks=pytest.mark.build, id="interpreter"),
           pytest.param(Bmv2Target, 3000, marks=pytest.mark.hardware, id="bmv2"),
           pytest.param(Bmv2Target, MANY, marks=[pytest.mark.hardware, pytest.mark.judge], id="bmv2, many")]
-STAR, TREE = load("star", hosts=3), load("leaf-spine", leaves=2, spines=1, hosts=2)
-FAULTS = {
-    "clean": Faults(seed=1),
-    "lossy": Faults(loss=0.01, duplicate=0.02, reorder=0.02, duplicate_delay=100e-6, seed=1),
-    "very lossy": Faults(loss=0.2, duplicate=0.2, reorder=0.2, seed=2),
-}
 
 
 def words(workers: int, count: int, seed: int = 0) -> list[np.ndarray]:
@@ -90,12 +83,8 @@ def test_sums_are_rounded_once(program, topology, faults):
             expected = rounded_sums(arrays)
             fabric.all_reduce(job, arrays, reduction=protocols.OWN).raise_failed()
             assert all(array.view(np.uint16).tolist() == expected for array in arrays)
-            rest = [np.arange(500, dtype=np.int32) * rank for rank in range(len(hosts))]
-            fabric.all_reduce(job, rest, reduction=protocols.MAX).raise_failed()
-            assert all(np.array_equal(array, np.arange(500) * (len(hosts) - 1)) for array in rest)
-            rest = [np.arange(500, dtype=np.int32) * (rank + 1) for rank in range(len(hosts))]
-            fabric.all_reduce(job, rest).raise_failed()
-            assert all(np.array_equal(array, np.arange(500) * sum(range(1, len(hosts) + 1))) for array in rest)
+            check_maxima(fabric, job)
+            check_plain_sums(fabric, job)
 
 
 def worker(rank: int = 0, **options) -> Worker:

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from capabilities import need
-from switchml_kin import MANY, check_interleavings, check_switches_agree
+from switchml_kin import FAULTS, MANY, STAR, TREE, check_interleavings, check_maxima, check_plain_sums, check_switches_agree
 from switchml_targets import Bmv2Target, InterpreterTarget, TnaTarget
 
 from ina.aggregation import protocols
@@ -16,7 +16,6 @@ from ina.aggregation.wire import layout
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base import paths
 from ina.base.native import lib
-from ina.net.ports import Faults
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Program
 from ina.topology import load
@@ -29,13 +28,6 @@ OTHERS = [pytest.param(InterpreterTarget, 250, VALUES, marks=pytest.mark.build, 
           pytest.param(TnaTarget, MANY, 64, marks=pytest.mark.build, id="tna"),
           pytest.param(Bmv2Target, 3000, VALUES, marks=pytest.mark.hardware, id="bmv2"),
           pytest.param(Bmv2Target, MANY, VALUES, marks=[pytest.mark.hardware, pytest.mark.judge], id="bmv2, many")]
-STAR, TREE = load("star", hosts=3), load("leaf-spine", leaves=2, spines=1, hosts=2)
-
-FAULTS = {
-    "clean": Faults(seed=1),
-    "lossy": Faults(loss=0.01, duplicate=0.02, reorder=0.02, duplicate_delay=100e-6, seed=1),
-    "very lossy": Faults(loss=0.2, duplicate=0.2, reorder=0.2, seed=2),
-}
 
 
 def words(workers: int, count: int, seed: int = 0) -> list[np.ndarray]:
@@ -102,12 +94,8 @@ def test_sums_are_numpys_look_ups(program, topology, faults):
             fabric.all_reduce(admitted, arrays, reduction=protocols.OWN).raise_failed()
             for array in arrays:
                 assert np.array_equal(array.view(np.uint8), expected)
-            rest = [np.arange(500, dtype=np.int32) * rank for rank in range(len(hosts))]
-            fabric.all_reduce(admitted, rest, reduction=protocols.MAX).raise_failed()
-            assert all(np.array_equal(array, np.arange(500) * (len(hosts) - 1)) for array in rest)
-            rest = [np.arange(500, dtype=np.int32) * (rank + 1) for rank in range(len(hosts))]
-            fabric.all_reduce(admitted, rest).raise_failed()
-            assert all(np.array_equal(array, np.arange(500) * sum(range(1, len(hosts) + 1))) for array in rest)
+            check_maxima(fabric, admitted)
+            check_plain_sums(fabric, admitted)
 
 
 @pytest.mark.build
@@ -159,9 +147,7 @@ def test_sums_of_the_twin(twin, topology):
             expected = sum(LEVELS[array.view(np.uint8)].astype(int) for array in arrays)
             fabric.all_reduce(admitted, arrays, reduction=protocols.OWN).raise_failed()
             assert all(np.array_equal(array.view(np.uint8), expected) for array in arrays)
-            rest = [np.arange(500, dtype=np.int32) * (rank + 1) for rank in range(len(hosts))]
-            fabric.all_reduce(admitted, rest).raise_failed()
-            assert all(np.array_equal(array, np.arange(500) * sum(range(1, len(hosts) + 1))) for array in rest)
+            check_plain_sums(fabric, admitted)
 
 
 @pytest.mark.build
