@@ -128,7 +128,7 @@ struct ina_check ina_slots_tag(const void *state, const struct ina_tensor *tenso
     const struct ina_tensors *ts = ina_slots_tensors(state);
     const struct ina_op *op = &ts->op[handle];
     const struct ina_keyed_packet packet = ina_slots_keyed_packet(state, seq, handle, floats);
-    const int own = packet.agreed && packet.exponent == ina_tensors_exponent(ts, op, &tensors[handle], seq - op->first - op->ahead);
+    const int own = packet.agreed && packet.exponent == ina_tensors_exponent_of(ts, op, &tensors[handle], seq - op->first - op->ahead);
     return ina_keyed_tag(ina_slots_keyed(state), &packet, ina_slots_of(state)->config.worker, own, wire);
 }
 

@@ -156,7 +156,7 @@ static void put_floats(const struct ina_op *op, void *elements, struct ina_place
 int ina_tensors_exponent_of(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t block)
 {
     if (!ina_op_is_halves(op))
-        return ina_tensors_exponent(ts, op, t, block);
+        return ina_tensors_exponent_of_float32(ts, op, t, block);
     float room[ROOM];
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
     return ina_codec_exponent(floats_of(op, t->in, place, room), place.count);

@@ -231,8 +231,8 @@ static inline enum ina_packet_status ina_tensors_status(const struct ina_tensors
 }
 
 /* The exponent of a block of float32; prefetches the values that are needed next. */
-static inline int ina_tensors_exponent(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t,
-                                       uint64_t block)
+static inline int ina_tensors_exponent_of_float32(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t,
+                                                  uint64_t block)
 {
     enum { AHEAD = 2048, LINE = 16 }; /* values ahead: the latency of memory, within the core's cache */
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
@@ -292,7 +292,7 @@ static inline __attribute__((always_inline)) int ina_tensors_encode_with(const s
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
     ina_tensors_encode_values(ts, wire, (const float *)t->in + place.at, place.count,
                               ts->agreed[ina_tensors_exponent_at(ts, op, block)], check);
-    return p < op->blocks ? ina_tensors_exponent(ts, op, t, p) : INA_EXP_MIN;
+    return p < op->blocks ? ina_tensors_exponent_of_float32(ts, op, t, p) : INA_EXP_MIN;
 }
 
 /* Exponent in packet seq of a worker that has no values in it. */

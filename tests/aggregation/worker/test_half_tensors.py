@@ -57,14 +57,14 @@ def drawn(rng: np.random.Generator, size: int, special: bool) -> np.ndarray:
 
 
 @contextmanager
-def world_of(program: tuple[str, Program], topology, faults: Faults) -> Iterator[tuple[Fabric, FabricJob]]:
+def world_of(program: tuple[str, Program], topology, faults: Faults, check: str = "sum") -> Iterator[tuple[Fabric, FabricJob]]:
     """A job of all hosts, or of all but the last, which is the parameter server where the protocol needs one."""
     (name, compiled), hosts = program, [host.name for host in topology.hosts]
     with Fabric(compiled, topology, pool=32, faults=faults, seed=3, protocol=name) as world:
         if served := name in ("atp", "ps"):
             servers = Servers(world)
             servers.add(hosts.pop())
-        job = world.admit(hosts, 8, VALUES, rto_min=200e-6, rto_max=5e-3, timeout=60.0)
+        job = world.admit(hosts, 8, VALUES, rto_min=200e-6, rto_max=5e-3, timeout=60.0, check=check)
         if served:
             servers.serve(job, VALUES)
         yield world, job
@@ -121,6 +121,21 @@ def flushed(values: list[np.ndarray]) -> int:
     with world_of(("switchml", Program(built.so_path)), STAR, FAULTS["clean"]) as (world, job):
         world.all_reduce(job, values).raise_failed()
         return sum(world.worker_stats(machine)["flushed"] for machine in job.machines)
+
+
+@pytest.mark.parametrize("check", ["off", "sum", "keyed"])
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
+def test_check_words_are_of_the_tensor_as_it_is(program, faults, dtype, check):
+    """Keyed ones say which values have the exponent that all workers agreed on, so the tensor is read for them once more."""
+    with world_of(program, STAR, faults, check) as (world, job):
+        for size in SIZES:
+            own = [narrowed(drawn(np.random.default_rng(size + rank), size, False), dtype) for rank, _ in enumerate(job.hosts)]
+            wide = [widened(each) for each in own]
+            world.all_reduce(job, wide).raise_failed()
+            world.all_reduce(job, own).raise_failed()
+            for each, exact in zip(own, wide, strict=True):
+                assert bits(each) == bits(narrowed(exact, dtype)), size
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
