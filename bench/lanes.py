@@ -36,10 +36,10 @@ def floats(name: str, x: np.ndarray, y: np.ndarray) -> dict[str, Callable[[], ob
     largest = np.empty(-(-x.size // codec.block), np.int32)
     words = np.empty(lib.ina_lanes_float_words(lanes), np.int32)
     lib.ina_lanes_scales(lanes, pointer(x), pointer(largest))
-    units = codec._all_units(largest.view(np.float32), WORKERS)
+    units = codec.all_units(largest, WORKERS)
     up: dict[str, Callable[[], object]] = {
         f"{name}: largest": call(lib.ina_lanes_scales, lanes, x, largest),
-        f"{name}: units": partial(codec._all_units, largest.view(np.float32), WORKERS),
+        f"{name}: units": partial(codec.all_units, largest, WORKERS),
         f"{name}: encode": call(lib.ina_lanes_encode, lanes, element, units, x, words),
     }
 
@@ -62,10 +62,12 @@ def integers(dtype: str, size: int) -> dict[str, Callable[[], object]]:
             "int16: decode": call(lib.ina_lanes_sum_shorts, x.size, words, sums),
         }
     packing = Packing.of(dtype, WORKERS, wraps=True)
-    lanes, words, sums = packing._lanes(x.size), packing.pack(x), np.empty(x.size, np.int32)
+    lanes, words, sums = packing._lanes(x.size), packing.pack(x), np.empty(x.size, np.uint8)
+    decode = (lib.ina_lanes_any_bytes, lanes, words, sums) if dtype == "bool" else (
+        lib.ina_lanes_wrap_bytes, lanes, words, packing.bias, sums)
     return {
         f"{dtype}: encode": call(lib.ina_lanes_pack_bytes, lanes, x.view(np.uint8), packing.bias, words),
-        f"{dtype}: decode": call(lib.ina_lanes_sum_bytes, lanes, words, packing.bias, sums),
+        f"{dtype}: decode": call(*decode),
     }
 
 
@@ -74,7 +76,7 @@ def measure() -> list[Measurement]:
         "lanes: narrow values to and from words",
         ["operation", "data in", "GB/s", "memcpy GB/s", "ratio"],
         "of memcpy's rate",
-        "encode at half of memcpy at least in memory; decode of bytes below, as it writes four bytes for each",
+        "encode at half of memcpy at least in memory",
         keys=2,
     )
     for place, size in PLACES.items():

@@ -3,11 +3,8 @@
 #define INA_BLOCKS_H
 
 #include <stddef.h>
-#include <string.h>
 
-#include "kernel.h"
-
-enum { INA_INFINITE = 0x7f800000 }; /* bits of a float32; those of NaN are larger */
+#include "floats.h"
 
 static inline uint64_t least(uint64_t a, uint64_t b)
 {
@@ -25,13 +22,6 @@ static inline uint64_t block_values(uint64_t count, uint64_t size, uint64_t bloc
     return least(count - block * size, size);
 }
 
-INA_KERNEL_PART float number_of(int32_t bits)
-{
-    float number;
-    memcpy(&number, &bits, 4);
-    return number;
-}
-
 static inline void fill(size_t count, float value, float *x)
 {
     for (size_t i = 0; i < count; i++)
@@ -43,10 +33,7 @@ INA_KERNEL_PART void largest_of(size_t count, const float *restrict x, int32_t *
 {
     int32_t largest = 0;
     for (size_t i = 0; i < count; i++) {
-        const float value = x[i];
-        uint32_t bits;
-        memcpy(&bits, &value, 4);
-        const int32_t magnitude = (int32_t)(bits & 0x7fffffffu);
+        const int32_t magnitude = (int32_t)magnitude_of(x[i]);
         largest = magnitude > largest ? magnitude : largest;
     }
     *out = largest;

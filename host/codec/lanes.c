@@ -1,9 +1,11 @@
 /* Lanes: see lanes.h. */
 #include "lanes.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "blocks.h"
+#include "floats.h"
 #include "nearest.h"
 
 enum { CHUNK = 4096 }; /* words that stay in the nearest cache until all of their lanes are in */
@@ -68,6 +70,32 @@ void ina_lanes_sum_bytes(const struct ina_lanes *l, const int32_t *words, uint8_
     }
 }
 
+INA_KERNEL static void wrap_bytes(size_t count, const int32_t *restrict words, uint32_t at, uint32_t bias, uint8_t *restrict sums)
+{
+    for (size_t i = 0; i < count; i++)
+        sums[i] = (uint8_t)(((uint32_t)words[i] >> at) - bias);
+}
+
+INA_KERNEL static void any_bytes(size_t count, const int32_t *restrict words, uint32_t mask, uint8_t *restrict any)
+{
+    for (size_t i = 0; i < count; i++)
+        any[i] = ((uint32_t)words[i] & mask) != 0;
+}
+
+void ina_lanes_wrap_bytes(const struct ina_lanes *l, const int32_t *words, uint8_t flip, uint8_t *sums)
+{
+    const uint64_t count = ina_lanes_words(l);
+    for (uint32_t lane = 0; lane < l->lanes && lane * count < l->count; lane++)
+        wrap_bytes(least(count, l->count - lane * count), words, lane * l->bits, flip * l->workers, sums + lane * count);
+}
+
+void ina_lanes_any_bytes(const struct ina_lanes *l, const int32_t *words, uint8_t *any)
+{
+    const uint64_t count = ina_lanes_words(l);
+    for (uint32_t lane = 0; lane < l->lanes && lane * count < l->count; lane++)
+        any_bytes(least(count, l->count - lane * count), words, ((1u << l->bits) - 1) << lane * l->bits, any + lane * count);
+}
+
 /* ---- shorts ------------------------------------------------------------------------------------------------------ */
 
 INA_KERNEL static void put_shorts(size_t count, const int16_t *restrict a, const int16_t *restrict b, const int16_t *restrict c,
@@ -119,10 +147,65 @@ uint64_t ina_lanes_float_words(const struct ina_lanes *l)
     return quotient_up(quotient_up(l->count, l->block), l->lanes) * l->block;
 }
 
-INA_KERNEL static void scales(size_t count, size_t block, const float *restrict x, int32_t *restrict largest)
+/* Value i of a tensor of `floats`, which is a constant in loops, and the other way round. */
+INA_KERNEL_PART float value_at(uint32_t floats, const void *x, size_t i)
 {
-    for (size_t at = 0; at < count; at += block)
-        largest_of(count - at < block ? count - at : block, x + at, largest++);
+    return floats == INA_FLOATS_32     ? ((const float *)x)[i]
+           : floats == INA_FLOATS_BF16 ? widened_bf16(((const uint16_t *)x)[i])
+                                       : widened_fp16(((const uint16_t *)x)[i]);
+}
+
+INA_KERNEL_PART void put_value(uint32_t floats, void *x, size_t i, float value)
+{
+    if (floats == INA_FLOATS_32)
+        ((float *)x)[i] = value;
+    else
+        ((uint16_t *)x)[i] = floats == INA_FLOATS_BF16 ? narrowed_bf16(value) : narrowed_fp16(value);
+}
+
+static size_t size_of(uint32_t floats)
+{
+    return floats == INA_FLOATS_32 ? 4 : 2;
+}
+
+/* The bits of the largest |x|, as float32: halves, too, order as their bits. */
+INA_KERNEL_PART int32_t largest_at(uint32_t floats, const void *restrict x, size_t count)
+{
+    if (floats == INA_FLOATS_32) {
+        int32_t largest;
+        largest_of(count, x, &largest);
+        return largest;
+    }
+    uint16_t largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint16_t magnitude = ((const uint16_t *)x)[i] & 0x7fff;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return (int32_t)bits_of(value_at(floats, &largest, 0));
+}
+
+INA_KERNEL_PART void scales(uint32_t floats, const struct ina_lanes *l, const void *restrict x, int32_t *restrict largest)
+{
+    const uint8_t *at = x;
+    for (uint64_t left = l->count; left; at += l->block * size_of(floats)) {
+        const size_t count = least(left, l->block);
+        *largest++ = largest_at(floats, at, count);
+        left -= count;
+    }
+}
+
+INA_KERNEL static void units(size_t count, const int32_t *restrict largest, double most, double *restrict out)
+{
+    for (size_t i = 0; i < count; i++) {
+        const double unit = float_of((uint32_t)largest[i]) / most;
+        const float single = (float)unit; /* products with it are faster */
+        out[i] = largest[i] >= INA_INFINITE ? NAN : single >= FLT_MIN ? single : unit;
+    }
+}
+
+void ina_lanes_units(uint64_t blocks, const int32_t *largest, uint32_t most, double *out)
+{
+    units(blocks, largest, most, out);
 }
 
 INA_KERNEL_PART int sent(double unit)
@@ -135,44 +218,50 @@ INA_KERNEL_PART int is_usual(double unit)
     return unit >= 0x1p-60 && unit < INFINITY;
 }
 
+/* Whether products of whole numbers below 2^24 with the unit are rounded once in float32: it is one. */
+INA_KERNEL_PART int is_single(double unit)
+{
+    return is_usual(unit) && (float)unit == unit;
+}
+
 /* The nearest multiple of 2^step to each value, ties to even; step: of a mantissa's last bit that is kept, 0 at least. The addend
  * 1.5 * 2^(23 + step) leaves a float32 no bits below. */
 INA_KERNEL_PART int32_t rounded(float v, float largest, int32_t fraction)
 {
     v = v > largest ? largest : v;
     v = v < -largest ? -largest : v;
-    int32_t bits;
-    memcpy(&bits, &v, 4);
+    int32_t bits = (int32_t)bits_of(v);
     const int32_t exponent = bits & 0x7f800000, least = (127 + fraction) << 23;
     bits = fraction == 23 ? least : exponent > least ? exponent : least;
     bits += (23 - fraction) << 23 | 0x400000;
-    float addend;
-    memcpy(&addend, &bits, 4);
+    const float addend = float_of((uint32_t)bits);
     return (int32_t)((v + addend) - addend);
 }
 
-INA_KERNEL_PART uint32_t put_floats(size_t count, const float *restrict x, float up, float factor, float largest, int32_t fraction,
-                                    uint32_t at, int32_t *restrict words)
+/* Units of 2^-60 and more: others' inverse may be infinite, and is multiplied by in two parts, the first of which is `up`. */
+INA_KERNEL_PART uint32_t put_lane(uint32_t floats, size_t count, const void *restrict x, float up, float factor, float largest,
+                                  int32_t fraction, uint32_t at, int32_t *restrict words)
 {
     const int32_t bias = (int32_t)largest;
     uint32_t flushed = 0;
     for (size_t i = 0; i < count; i++) {
-        const int32_t whole = rounded(x[i] * up * factor, largest, fraction);
-        flushed += (whole == 0) & (x[i] != 0);
+        const float value = value_at(floats, x, i);
+        const int32_t whole = rounded(value * up * factor, largest, fraction);
+        flushed += (whole == 0) & (value != 0);
         words[i] = (int32_t)((uint32_t)words[i] | (uint32_t)(whole + bias) << at);
     }
     return flushed;
 }
 
-/* Constants that the compiler drops from the loop: all but units so small that their inverse may be infinite; whole numbers. */
-INA_KERNEL_PART uint32_t put_block(size_t count, const float *restrict x, double unit, float largest, int32_t fraction, uint32_t at,
-                                   int32_t *restrict words)
+/* With constants that the compiler drops from the loop. */
+INA_KERNEL_PART uint32_t put_block(uint32_t floats, size_t count, const void *restrict x, double unit, const struct ina_element *e,
+                                   uint32_t at, int32_t *restrict words)
 {
     if (!is_usual(unit))
-        return put_floats(count, x, 0x1p+64f, (float)(1 / (unit * 0x1p+64)), largest, fraction, at, words);
-    if (fraction == 23)
-        return put_floats(count, x, 1, (float)(1 / unit), largest, 23, at, words);
-    return put_floats(count, x, 1, (float)(1 / unit), largest, fraction, at, words);
+        return put_lane(floats, count, x, 0x1p+64f, (float)(1 / (unit * 0x1p+64)), e->largest, e->fraction, at, words);
+    if (e->fraction == 23)
+        return put_lane(floats, count, x, 1, (float)(1 / unit), e->largest, 23, at, words);
+    return put_lane(floats, count, x, 1, (float)(1 / unit), e->largest, e->fraction, at, words);
 }
 
 INA_KERNEL_PART int32_t whole_number(float v, float largest)
@@ -183,39 +272,41 @@ INA_KERNEL_PART int32_t whole_number(float v, float largest)
 }
 
 /* Two lanes of whole numbers at once: nothing is read back. */
-INA_KERNEL_PART uint32_t put_pair(size_t count, const float *restrict x, const double *units, float largest, uint32_t bits,
-                                  int32_t *restrict words)
+INA_KERNEL_PART uint32_t put_pair(uint32_t floats, size_t count, const void *restrict x, const double *units, float largest,
+                                  uint32_t bits, int32_t *restrict words)
 {
-    const float *restrict upper = x + count, low = (float)(1 / units[0]), high = (float)(1 / units[1]);
+    const float low = (float)(1 / units[0]), high = (float)(1 / units[1]);
     const int32_t bias = (int32_t)largest;
     uint32_t flushed = 0;
     for (size_t i = 0; i < count; i++) {
-        const int32_t a = whole_number(x[i] * low, largest), b = whole_number(upper[i] * high, largest);
-        flushed += (uint32_t)(((a == 0) & (x[i] != 0)) + ((b == 0) & (upper[i] != 0)));
+        const float one = value_at(floats, x, i), two = value_at(floats, x, count + i);
+        const int32_t a = whole_number(one * low, largest), b = whole_number(two * high, largest);
+        flushed += (uint32_t)(((a == 0) & (one != 0)) + ((b == 0) & (two != 0)));
         words[i] = (int32_t)((uint32_t)(a + bias) | (uint32_t)(b + bias) << bits);
     }
     return flushed;
 }
 
-INA_KERNEL static uint64_t encode(const struct ina_lanes *restrict l, const struct ina_element *restrict e, uint64_t left,
-                                  const double *restrict units, const float *restrict x, int32_t *restrict words)
+INA_KERNEL_PART uint64_t encode(uint32_t floats, const struct ina_lanes *l, const struct ina_element *e, const double *restrict units,
+                                const void *restrict x, int32_t *restrict words)
 {
     const size_t size = l->block;
+    const uint8_t *from = x;
     uint64_t flushed = 0;
-    for (; left; words += size) {
+    for (uint64_t left = l->count; left; words += size) {
         if (l->lanes == 2 && left >= 2 * size && e->fraction == 23 && is_usual(units[0]) && is_usual(units[1])) {
-            flushed += put_pair(size, x, units, e->largest, l->bits, words);
-            x += 2 * size;
+            flushed += put_pair(floats, size, from, units, e->largest, l->bits, words);
+            from += 2 * size * size_of(floats);
             left -= 2 * size;
             units += 2;
             continue;
         }
         memset(words, 0, size * sizeof *words);
         for (uint32_t lane = 0; lane < l->lanes && left; lane++) {
-            const size_t count = left < size ? left : size;
+            const size_t count = least(left, size);
             if (sent(*units))
-                flushed += put_block(count, x, *units, e->largest, e->fraction, lane * l->bits, words);
-            x += count;
+                flushed += put_block(floats, count, from, *units, e, lane * l->bits, words);
+            from += count * size_of(floats);
             left -= count;
             units++;
         }
@@ -223,90 +314,76 @@ INA_KERNEL static uint64_t encode(const struct ina_lanes *restrict l, const stru
     return flushed;
 }
 
-INA_KERNEL_PART void get_floats(size_t count, const int32_t *restrict words, uint32_t at, uint32_t mask, int32_t bias, double unit,
-                                float *restrict x)
+/* A lane of each word less its bias, in units; a product with one that is no float32 is rounded once, too. */
+INA_KERNEL_PART void get_lane(uint32_t floats, size_t count, const int32_t *restrict words, uint32_t at, uint32_t mask, int32_t bias,
+                              double unit, void *restrict x)
 {
-    for (size_t i = 0; i < count; i++)
-        x[i] = (float)(((int32_t)((uint32_t)words[i] >> at & mask) - bias) * unit);
+    const float single = (float)unit;
+    if (is_single(unit))
+        for (size_t i = 0; i < count; i++)
+            put_value(floats, x, i, (float)((int32_t)((uint32_t)words[i] >> at & mask) - bias) * single);
+    else
+        for (size_t i = 0; i < count; i++)
+            put_value(floats, x, i, (float)(((int32_t)((uint32_t)words[i] >> at & mask) - bias) * unit));
 }
 
-INA_KERNEL static void decode(const struct ina_lanes *restrict l, const struct ina_element *restrict e, uint64_t left,
-                              const double *restrict units, const int32_t *restrict words, uint32_t divisor, float *restrict x)
+INA_KERNEL_PART void decode(uint32_t floats, const struct ina_lanes *l, const struct ina_element *e, const double *restrict units,
+                            const int32_t *restrict words, uint32_t divisor, void *restrict x)
 {
     const size_t size = l->block;
     const uint32_t mask = (1u << l->bits) - 1;
     const int32_t bias = (int32_t)e->largest * (int32_t)l->workers;
-    for (; left; words += size)
+    uint8_t *to = x;
+    for (uint64_t left = l->count; left; words += size)
         for (uint32_t lane = 0; lane < l->lanes && left; lane++) {
-            const size_t count = left < size ? left : size;
+            const size_t count = least(left, size);
             if (sent(*units))
-                get_floats(count, words, lane * l->bits, mask, bias, *units / divisor, x);
+                get_lane(floats, count, words, lane * l->bits, mask, bias, *units / divisor, to);
             else
                 for (size_t i = 0; i < count; i++)
-                    x[i] = *units == 0 ? 0 : NAN;
-            x += count;
+                    put_value(floats, to, i, *units == 0 ? 0 : NAN);
+            to += count * size_of(floats);
             left -= count;
             units++;
         }
 }
 
-/* The quotient by a number of lanes, or of a block's values: never 0. */
-static uint64_t parts(uint64_t count, uint64_t size)
-{
-    return size ? count / size : 0; /* clang's analyzer believes no promise */
-}
+#define OF_FLOATS(name, floats)                                                                                                        \
+    INA_KERNEL static void scales_##name(const struct ina_lanes *l, const void *x, int32_t *largest)                                   \
+    {                                                                                                                                  \
+        scales(floats, l, x, largest);                                                                                                 \
+    }                                                                                                                                  \
+    INA_KERNEL static uint64_t encode_##name(const struct ina_lanes *l, const struct ina_element *e, const double *units,              \
+                                             const void *x, int32_t *words)                                                            \
+    {                                                                                                                                  \
+        return encode(floats, l, e, units, x, words);                                                                                  \
+    }                                                                                                                                  \
+    INA_KERNEL static void decode_##name(const struct ina_lanes *l, const struct ina_element *e, const double *units,                  \
+                                         const int32_t *words, uint32_t divisor, void *x)                                              \
+    {                                                                                                                                  \
+        decode(floats, l, e, units, words, divisor, x);                                                                                \
+    }
 
-/* Values of 16 bits that become float32, or were it, at a time: whole groups, which stay in the nearest cache. */
-static uint64_t stage(const struct ina_lanes *l)
-{
-    const uint64_t group = (uint64_t)l->lanes * l->block;
-    return group * parts(INA_LANES_GROUP, group);
-}
-
-static const uint16_t *halves_at(const void *x, uint64_t at)
-{
-    return (const uint16_t *)x + at;
-}
+OF_FLOATS(float32, INA_FLOATS_32)
+OF_FLOATS(bf16, INA_FLOATS_BF16)
+OF_FLOATS(fp16, INA_FLOATS_FP16)
 
 void ina_lanes_scales(const struct ina_lanes *l, const void *x, int32_t *largest)
 {
-    if (l->floats == INA_FLOATS_32) {
-        scales(l->count, l->block, x, largest);
-        return;
-    }
-    float staged[INA_LANES_GROUP];
-    for (uint64_t at = 0, count; at < l->count; at += count) {
-        count = least(stage(l), l->count - at);
-        ina_halves_widen(l->floats, count, halves_at(x, at), staged);
-        scales(count, l->block, staged, largest + parts(at, l->block));
-    }
+    (l->floats == INA_FLOATS_32 ? scales_float32 : l->floats == INA_FLOATS_BF16 ? scales_bf16 : scales_fp16)(l, x, largest);
 }
 
 uint64_t ina_lanes_encode(const struct ina_lanes *l, const struct ina_element *e, const double *units, const void *x, int32_t *words)
 {
-    if (l->floats == INA_FLOATS_32)
-        return encode(l, e, l->count, units, x, words);
-    float staged[INA_LANES_GROUP];
-    uint64_t flushed = 0;
-    for (uint64_t at = 0, count; at < l->count; at += count) {
-        count = least(stage(l), l->count - at);
-        ina_halves_widen(l->floats, count, halves_at(x, at), staged);
-        flushed += encode(l, e, count, units + parts(at, l->block), staged, words + parts(at, l->lanes));
-    }
-    return flushed;
+    return (l->floats == INA_FLOATS_32     ? encode_float32
+            : l->floats == INA_FLOATS_BF16 ? encode_bf16
+                                           : encode_fp16)(l, e, units, x, words);
 }
 
 void ina_lanes_decode(const struct ina_lanes *l, const struct ina_element *e, const double *units, const int32_t *words,
                       uint32_t divisor, void *x)
 {
-    if (l->floats == INA_FLOATS_32) {
-        decode(l, e, l->count, units, words, divisor, x);
-        return;
-    }
-    float staged[INA_LANES_GROUP];
-    for (uint64_t at = 0, count; at < l->count; at += count) {
-        count = least(stage(l), l->count - at);
-        decode(l, e, count, units + parts(at, l->block), words + parts(at, l->lanes), divisor, staged);
-        ina_halves_narrow(l->floats, count, staged, (uint16_t *)x + at);
-    }
+    (l->floats == INA_FLOATS_32     ? decode_float32
+     : l->floats == INA_FLOATS_BF16 ? decode_bf16
+                                    : decode_fp16)(l, e, units, words, divisor, x);
 }

@@ -17,7 +17,7 @@ static int known(int32_t scale)
 static double power_of(int32_t bits)
 {
     int exponent;
-    const double fraction = frexp(number_of(bits), &exponent);
+    const double fraction = frexp(float_of((uint32_t)bits), &exponent);
     return ldexp(1, fraction > 0.5 ? exponent : exponent - 1);
 }
 
@@ -59,7 +59,7 @@ void ina_levels_uniform(const struct ina_levels *l, const float *x, const int32_
             memset(levels + from, (int)l->most, to - from);
             continue;
         }
-        const double factor = l->most / (double)number_of(scales[block]);
+        const double factor = l->most / (double)float_of((uint32_t)scales[block]);
         for (uint64_t at = from; at < to; at += CHUNK)
             uniform(to - at < CHUNK ? to - at : CHUNK, x + at, factor, (float)l->most, folded(seed), (uint32_t)at, levels + at);
     }
@@ -76,7 +76,7 @@ void ina_levels_values(const struct ina_levels *l, const int32_t *sums, const in
     for (uint64_t block = 0; block < quotient_up(l->count, l->block); block++) {
         const uint64_t at = block * l->block, count = block_values(l->count, l->block, block);
         if (known(scales[block]))
-            values(count, sums + at, (int32_t)(workers * l->most), (double)number_of(scales[block]) / l->most / divisor, x + at);
+            values(count, sums + at, (int32_t)(workers * l->most), (double)float_of((uint32_t)scales[block]) / l->most / divisor, x + at);
         else
             fill(count, scales[block] ? NAN : 0, x + at);
     }

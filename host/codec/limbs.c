@@ -18,7 +18,7 @@ struct grid { /* digits of a block */
     int counts; /* 1: a word for each value counts infinities and, with less than two digits, -0 */
 };
 
-INA_KERNEL_PART uint64_t bits_of(double x)
+INA_KERNEL_PART uint64_t bits_of_double(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, 8);
@@ -151,7 +151,7 @@ struct parts { /* of a block's values: +-mantissa * 2^position, rounded to the l
 INA_KERNEL_PART void take_apart(size_t count, const double *restrict x, int lowest, struct parts *restrict parts)
 {
     for (size_t i = 0; i < count; i++) {
-        const uint64_t bits = bits_of(x[i]), biased = bits >> FRACTION_BITS & 0x7ff;
+        const uint64_t bits = bits_of_double(x[i]), biased = bits >> FRACTION_BITS & 0x7ff;
         const int64_t position = (int64_t)(biased ? biased : 1) - 1075, dropped = lowest - position;
         uint64_t mantissa = (bits & ((1ull << FRACTION_BITS) - 1)) | (uint64_t)(biased != 0) << FRACTION_BITS;
         mantissa = biased == 0x7ff ? 0 : mantissa;
@@ -211,7 +211,7 @@ INA_KERNEL static void all_digits(size_t count, const double *restrict x, struct
 INA_KERNEL static void minus_zeros(size_t count, const double *restrict x, int bits, int32_t *restrict out)
 {
     for (size_t i = 0; i < count; i++) {
-        const int32_t one = bits_of(x[i]) == 1ull << 63;
+        const int32_t one = bits_of_double(x[i]) == 1ull << 63;
         out[i] += one;
         out[count + i] -= one * (1 << bits);
     }
@@ -222,7 +222,7 @@ static void count_values(size_t count, const double *x, int digits, int32_t *out
     const int minus_zero = digits < 2 ? MINUS_ZERO : 0;
     for (size_t i = 0; i < count; i++)
         out[i] = isnan(x[i]) ? POSITIVE + NEGATIVE : isinf(x[i]) ? x[i] > 0 ? POSITIVE : NEGATIVE
-                 : bits_of(x[i]) == 1ull << 63 ? minus_zero : 0;
+                 : bits_of_double(x[i]) == 1ull << 63 ? minus_zero : 0;
 }
 
 void ina_limbs_encode(const struct ina_limbs *l, const void *x, const int32_t *survey, int32_t *words)

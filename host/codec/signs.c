@@ -31,7 +31,7 @@ void ina_signs_missed(const struct ina_signs *s, const int32_t *means, const flo
     for (uint64_t block = 0; block < quotient_up(s->count, s->block); block++) {
         const uint64_t at = block * s->block;
         if (means[block] < INA_INFINITE)
-            miss(block_values(s->count, s->block, block), x + at, number_of(means[block]), missed + at);
+            miss(block_values(s->count, s->block, block), x + at, float_of((uint32_t)means[block]), missed + at);
     }
 }
 
@@ -46,7 +46,7 @@ void ina_signs_values(const struct ina_signs *s, const int32_t *means, const int
     for (uint64_t block = 0; block < quotient_up(s->count, s->block); block++) {
         const uint64_t at = block * s->block;
         if (means[block] < INA_INFINITE)
-            values(block_values(s->count, s->block, block), ayes + at, (int32_t)s->workers, number_of(means[block]) * factor, x + at);
+            values(block_values(s->count, s->block, block), ayes + at, (int32_t)s->workers, float_of((uint32_t)means[block]) * factor, x + at);
         else
             fill(block_values(s->count, s->block, block), NAN, x + at);
     }
@@ -63,7 +63,7 @@ void ina_signs_replace(const struct ina_signs *s, const int32_t *means, float fa
     for (uint64_t block = 0; block < quotient_up(s->count, s->block); block++) {
         const uint64_t at = block * s->block;
         if (means[block] < INA_INFINITE)
-            replace(block_values(s->count, s->block, block), number_of(means[block]) * factor, x + at);
+            replace(block_values(s->count, s->block, block), float_of((uint32_t)means[block]) * factor, x + at);
         else
             fill(block_values(s->count, s->block, block), NAN, x + at);
     }

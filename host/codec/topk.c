@@ -4,12 +4,7 @@
 
 #include <string.h>
 
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    return bits & 0x7fffffff;
-}
+#include "floats.h"
 
 /* Counts of the values whose bits from `top` on are `prefix`, by their bits from top - width to top. Four tables, so that values of
  * the same bits do not wait for each other. */
@@ -24,10 +19,10 @@ static void count_bits(uint64_t count, const float *x, uint32_t top, uint32_t wi
         memset(tables, 0, sizeof tables);
         if (top == 31)
             for (uint64_t i = from; i < to; i++)
-                tables[i % TABLES][bits_of(x[i]) >> shift]++;
+                tables[i % TABLES][magnitude_of(x[i]) >> shift]++;
         else
             for (uint64_t i = from; i < to; i++) {
-                const uint32_t bits = bits_of(x[i]);
+                const uint32_t bits = magnitude_of(x[i]);
                 if (bits >> top == prefix)
                     tables[i % TABLES][bits >> shift & (size - 1)]++;
             }
@@ -62,11 +57,11 @@ void ina_topk(uint64_t count, const float *x, uint64_t k, uint32_t *places)
         const uint64_t to = count - from < 64 ? count : from + 64;
         uint32_t any = 0;
         for (uint64_t i = from; i < to; i++)
-            any |= bits_of(x[i]) >= threshold;
+            any |= magnitude_of(x[i]) >= threshold;
         if (!any)
             continue;
         for (uint64_t i = from; i < to; i++) {
-            const uint32_t bits = bits_of(x[i]);
+            const uint32_t bits = magnitude_of(x[i]);
             if (bits > threshold || (bits == threshold && rest > 0)) {
                 places[found++] = (uint32_t)i;
                 rest -= bits == threshold;

@@ -9,26 +9,13 @@
 #include <string.h>
 
 #include "codec.h"
+#include "floats.h"
 #include "kernel.h"
 #include "lane.h"
 #include "nearest.h"
 
 static_assert(sizeof(float) == 4, "float32");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is big endian and this code swaps");
-
-INA_KERNEL_PART uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-INA_KERNEL_PART float float_of(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
 
 /* 2^e for a normal float, -126..127. */
 INA_KERNEL_PART float power_of_two(int e)
@@ -81,7 +68,7 @@ INA_KERNEL_PART uint32_t flushed_below(int exponent, int shift)
 
 INA_KERNEL_PART uint32_t is_flushed(float x, uint32_t limit)
 {
-    return (bits_of(x) & 0x7fffffffu) - 1 < limit; /* zero becomes the largest */
+    return magnitude_of(x) - 1 < limit; /* zero becomes the largest */
 }
 
 #endif

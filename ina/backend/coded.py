@@ -7,6 +7,7 @@ wait for it: pieces of a long tensor follow each other, the first round of one d
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -148,5 +149,6 @@ def reduction(
     def make(elements: int, encoded: Callable[[], torch.Tensor], place: Callable[[torch.Tensor], None] | None) -> Sum:
         return Coded(elements, codec, call, encoded, place or (lambda _: None))
 
+    call = replace(call, in_place=result is source)
     length = max(1, source.numel()) if codec.remembers else PIECE
     return in_pieces(source, result, start, length, encode, decode, make)

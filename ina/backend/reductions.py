@@ -48,6 +48,7 @@ class Reductions(Ways):
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None):
         super().__init__(store, rank, size, timeout, name, options)
         self._steps = itertools.count()  # sums by the group's codec, for its seeds
+        self._asked: dict[str, Codec] = {}
 
     @in_place
     def allreduce(self, tensors: Tensors, opts: object = None, timeout: timedelta | None = None, *,
@@ -80,9 +81,8 @@ class Reductions(Ways):
         elif not (sums.summable(tensor.dtype) or tensor.dtype in coded.WIDE):
             reason = f"SUM of {dtypes([tensor])}"
         else:
-            codec = self._codec_of(tensor.dtype)
             reason = (sparse.why_not(tensor) or self._why_not([], protocols.SUM)
-                      or self._why_not_coded([], [codec] if codec else []))
+                      or self._why_not_coded([], self._codecs_of([tensor])))
         if reason:
             return self._sparse_through_gloo(tensor, opts, reason)
         kind = f"sparse {dtypes([tensor])} of shape {tuple(tensor.shape)}"
@@ -298,18 +298,28 @@ class Reductions(Ways):
     def _sums_of(self, source: torch.Tensor, result: torch.Tensor | None, average: bool, step: int,
                  factor: float | torch.Tensor | None = None, start: int = 0) -> list[sums.Sum]:
         """Returns the sums of ``source``, by the group's codec where it has one. ``step``: for the codec's seeds."""
-        if (codec := self._codec_of(source.dtype)) is not None and not self._fits(source):
-            return coded.reduction(source, result, codec, Call(self.size(), self.rank(), average, step), factor, start)
+        if (name := self._codec_of(source.dtype)) and not self._fits(source):
+            call = Call(self.size(), self.rank(), average, step)
+            return coded.reduction(source, result, codecs.named(name), call, factor, start)
         return sums.reduction(source, result, self.size(), average, factor, start)
 
     def _with_codec(self, agreed: str) -> str:
         return agreed if self._codec == codecs.DEFAULT else f"{agreed} by {self._codec}"
 
-    def _codec_of(self, dtype: torch.dtype) -> Codec | None:
-        """Returns the codec of such floats; None: sums.py has them."""
-        if self._codec != codecs.DEFAULT and coded.travels(dtype, codec := codecs.named(self._codec)):
-            return codec
-        return codecs.named("exact") if dtype in coded.WIDE else None
+    def _codec_of(self, dtype: torch.dtype) -> str:
+        """Returns the name of the codec of such floats; "": sums.py has them."""
+        if self._codec != codecs.DEFAULT and coded.travels(dtype, self._known(self._codec)):
+            return self._codec
+        return "exact" if dtype in coded.WIDE else ""
+
+    def _codecs_of(self, tensors: list[torch.Tensor]) -> list[Codec]:
+        return [self._known(name) for tensor in tensors if (name := self._codec_of(tensor.dtype))]
+
+    def _known(self, name: str) -> Codec:
+        """Returns a codec that is asked what it is, and sums nothing."""
+        if name not in self._asked:
+            self._asked[name] = codecs.named(name)
+        return self._asked[name]
 
     def _fits(self, tensor: torch.Tensor) -> bool:
         """Returns True if a packet carries all of the floats in the protocol's exact code: without a codec, then."""
@@ -324,8 +334,7 @@ class Reductions(Ways):
                 return f"{op_name(op)} of {dtypes([tensor])}"
         if extremum:
             return self._why_not(tensors, protocols.MAX)
-        coding = [codec for tensor in tensors if (codec := self._codec_of(tensor.dtype)) is not None]
-        return self._why_not(tensors, protocols.SUM) or self._why_not_coded(tensors, coding)
+        return self._why_not(tensors, protocols.SUM) or self._why_not_coded(tensors, self._codecs_of(tensors))
 
     def _why_not_coded(self, tensors: list[torch.Tensor], coding: list[Codec]) -> str:
         """Returns the same as `_why_not`, for sums by these codecs, one after the other."""

@@ -33,8 +33,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 from ina.aggregation import protocols
@@ -147,9 +149,11 @@ def reduction(
     words_each = _AVERAGE_WORDS.get(dtype, 1) if divides else _WORDS.get(dtype, 1)
     scale = None if factor is None else scaling(factor, dtype)
     if dtype in _BYTES:
-        return _packed(source, result, start, Packing.of(_BYTES[dtype], size, wraps=not average), scale, size if average else 1)
+        packing = Packing.of(_BYTES[dtype], size, wraps=not average)
+        unpack = partial(packing.place, divisor=size) if average else packing.place
+        return _packed(source, result, start, packing, unpack, scale)
     if dtype == torch.int16 and not average and size <= Shorts.WORKERS:
-        return _packed_shorts(source, result, start, scale)
+        return _packed(source, result, start, Shorts, Shorts.place, scale)
     if dtype == travels and words_each == 1:  # in one piece
         in_place = result is source and factor is None and is_plain(source)
         buffer = _flat(source) if in_place else source.detach().reshape(-1)
@@ -175,41 +179,26 @@ def reduction(
 
 
 def _packed(
-    source: torch.Tensor, result: torch.Tensor | None, start: int, packing: Packing,
-    scale: Callable[[torch.Tensor], torch.Tensor] | None, divisor: int,
+    source: torch.Tensor, result: torch.Tensor | None, start: int, packing: Packing | type[Shorts],
+    unpack: Callable[[np.ndarray, np.ndarray], None], scale: Callable[[torch.Tensor], torch.Tensor] | None,
 ) -> list[Sum]:
-    """Returns the sums of bytes in lanes, divided by ``divisor`` and rounded towards zero."""
+    """Returns the sums of integers in lanes; ``unpack`` writes them, of words, over values."""
 
     def encode(piece: torch.Tensor) -> torch.Tensor:
-        piece = (piece if scale is None else scale(piece)).contiguous()
-        return torch.from_numpy(packing.pack(piece.numpy()))
+        return torch.from_numpy(packing.pack((piece if scale is None else scale(piece)).contiguous().numpy()))
+
+    def write(buffer: torch.Tensor, target: torch.Tensor) -> None:
+        unpack(buffer.numpy(), target.numpy())
 
     def decode(buffer: torch.Tensor) -> torch.Tensor:
-        words = buffer.to(torch.int32)
-        sums = torch.from_numpy(packing.sums(words.numpy(), words.numel() * packing.lanes))
-        return (sums if divisor == 1 else sums.div_(divisor, rounding_mode="trunc")).to(source.dtype)
+        whole = torch.empty(packing.holds(buffer.numel()), dtype=source.dtype)
+        write(buffer, whole)
+        return whole
 
     def make(elements: int, encoded: Callable[[], torch.Tensor], place: Callable[[torch.Tensor], None] | None) -> Sum:
         return Sum(packing.words(elements), torch.int32, encoded, place, staged=True)
 
-    return in_pieces(source, result, start, STAGE // WORD, encode, decode, make)
-
-
-def _packed_shorts(
-    source: torch.Tensor, result: torch.Tensor | None, start: int, scale: Callable[[torch.Tensor], torch.Tensor] | None
-) -> list[Sum]:
-    """Returns the sums of int16, modulo 2^16."""
-
-    def encode(piece: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(Shorts.pack((piece if scale is None else scale(piece)).contiguous().numpy()))
-
-    def decode(buffer: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(Shorts.sums(buffer.to(torch.int32).numpy(), buffer.numel() // 2 * 3))
-
-    def make(elements: int, encoded: Callable[[], torch.Tensor], place: Callable[[torch.Tensor], None] | None) -> Sum:
-        return Sum(Shorts.words(elements), torch.int32, encoded, place, staged=True)
-
-    return in_pieces(source, result, start, STAGE // 2, encode, decode, make)
+    return in_pieces(source, result, start, STAGE // WORD, encode, decode, make, write)
 
 
 def direct(parts: list[Sum], source: torch.Tensor, target: int | Sequence[int], average: bool, packet: int) -> None:
@@ -273,9 +262,11 @@ def in_pieces(
     source: torch.Tensor, result: torch.Tensor | None, start: int, length: int,
     encode: Callable[[torch.Tensor], torch.Tensor], decode: Callable[[torch.Tensor], torch.Tensor],
     make: Callable[[int, Callable[[], torch.Tensor], Callable[[torch.Tensor], None] | None], Sum],
+    write: Callable[[torch.Tensor, torch.Tensor], None] | None = None,
 ) -> list[Sum]:
     """Returns a sum for each piece of ``length`` elements of ``source``: ``make`` gets its number of elements, what encodes it,
-    and what places its decoded elements in ``result``, as in reduction; None: nowhere."""
+    and what places its decoded elements in ``result``, as in reduction; None: nowhere. ``write`` decodes into memory of as many
+    elements, where all of them are needed."""
     flat = source.detach().reshape(-1)
     count = flat.numel()
 
@@ -286,7 +277,8 @@ def in_pieces(
     if result is None:
         return [piece(at, None) for at in range(0, count, length)]
     # Strided results are assembled in a buffer first; so are those that overlap the source without being the source itself.
-    buffered = not result.is_contiguous() or (result is not source and _share_memory(result, source) and count > length)
+    overlap = result is not source and _share_memory(result, source) and count > length
+    buffered = not result.is_contiguous() or result.is_neg() or overlap
     needed = result.numel()
     received = torch.empty(needed, dtype=result.dtype) if buffered else result.detach().view(-1)
 
@@ -295,8 +287,13 @@ def in_pieces(
         low, high = max(at, start), min(end, start + needed)  # the part that the result needs
 
         def place(buffer: torch.Tensor) -> None:
-            if low < high:
-                received[low - start : high - start] = decode(buffer)[low - at : high - at]
+            target = received[low - start : high - start]
+            if write is not None and (low, high) == (at, end):
+                write(buffer, target)
+            elif low < high:
+                part = decode(buffer)[low - at : high - at]
+                if part.data_ptr() != target.data_ptr():  # else it was summed there
+                    target.copy_(part)
             if end == count and buffered:
                 result.detach().copy_(received.view(result.shape))
 

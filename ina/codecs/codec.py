@@ -40,12 +40,13 @@ class Round:
 @dataclass(frozen=True)
 class Call:
     """The reduction that a codec takes part in. ``rank``: for seeds that differ; ``step``: the number of the codec's calls before
-    this one, for seeds that are common to all workers and fresh."""
+    this one, for seeds that are common to all workers and fresh; ``in_place``: the result may be written over the values."""
 
     workers: int
     rank: int = 0
     average: bool = False
     step: int = 0
+    in_place: bool = False
 
     @property
     def divisor(self) -> int:
@@ -115,7 +116,8 @@ class Codec(ABC):
 
     @abstractmethod
     def reduce(self, values: np.ndarray, call: Call) -> Rounds:
-        """Yields the rounds of one reduction, and returns the sum or average as an array like ``values`` (which stay unchanged).
+        """Yields the rounds of one reduction, and returns the sum or average as an array like ``values`` (which stay unchanged
+        but for a call that is `in_place`, and may be that array).
 
         ``values``: flat and contiguous, of one of ``dtypes``. The result of each `yield` is that round's words, reduced over all
         workers: the same on all of them, and so is what is returned.

@@ -51,6 +51,10 @@ class Packing:
         """Returns the number of int32 that so many values travel in."""
         return -(-elements // self.lanes)
 
+    def holds(self, words: int) -> int:
+        """Returns the number of values in so many words."""
+        return words * self.lanes
+
     def pack(self, values: np.ndarray) -> np.ndarray:
         """Returns the int32 words of contiguous bytes."""
         words = np.empty(self.words(values.size), np.int32)
@@ -62,6 +66,17 @@ class Packing:
         sums = np.empty(elements, np.int32)
         lib.ina_lanes_sum_bytes(self._lanes(elements), pointer(words), self.bias, pointer(sums))
         return sums
+
+    def place(self, words: np.ndarray, values: np.ndarray, divisor: int = 1) -> None:
+        """Writes the sums over contiguous ``values`` of the type that was packed: modulo 256, or whether any is True; with a
+        ``divisor``, averages, rounded towards zero (not of ``wraps``)."""
+        lanes, octets = self._lanes(values.size), pointer(values.view(np.uint8))
+        if divisor > 1:
+            values[...] = np.trunc(self.sums(words, values.size) / divisor)  # exact in float64
+        elif self.largest == 1:
+            lib.ina_lanes_any_bytes(lanes, pointer(words), octets)
+        else:
+            lib.ina_lanes_wrap_bytes(lanes, pointer(words), self.bias, octets)
 
     def _lanes(self, elements: int) -> CData:
         return ffi.new("struct ina_lanes *", {"count": elements, "bits": self.bits, "workers": self.workers,
@@ -78,6 +93,11 @@ class Shorts:
         """Returns the number of int32 that so many values travel in."""
         return 2 * -(-elements // 3)
 
+    @staticmethod
+    def holds(words: int) -> int:
+        """Returns the number of values in so many words."""
+        return words // 2 * 3
+
     @classmethod
     def pack(cls, values: np.ndarray) -> np.ndarray:
         """Returns the int32 words of contiguous int16."""
@@ -86,11 +106,9 @@ class Shorts:
         return words
 
     @staticmethod
-    def sums(words: np.ndarray, elements: int) -> np.ndarray:
-        """Returns the workers' sums, as int16, of the sums of their words."""
-        sums = np.empty(elements, np.int16)
-        lib.ina_lanes_sum_shorts(elements, pointer(words), pointer(sums))
-        return sums
+    def place(words: np.ndarray, values: np.ndarray) -> None:
+        """Writes the workers' sums, of the sums of their words, over contiguous ``values``."""
+        lib.ina_lanes_sum_shorts(values.size, pointer(words), pointer(values))
 
 
 @dataclass(frozen=True)
@@ -138,15 +156,17 @@ class ScaledLanes(Codec):
         largest = np.empty(-(-values.size // self.block), np.int32)
         lib.ina_lanes_scales(lanes, source, pointer(largest))
         largest = yield Round(largest, MAXIMUM)
-        units = self._all_units(np.maximum(largest, 0).view(np.float32), call.workers)
+        units = self.all_units(largest, call.workers)
         words = np.empty(lib.ina_lanes_float_words(lanes), np.int32)
         self.flushed += lib.ina_lanes_encode(lanes, element, pointer(units), source, pointer(words))
         words = yield Round(words, self.added)
-        result = np.empty_like(values)
+        result = values if call.in_place else np.empty_like(values)
         lib.ina_lanes_decode(lanes, element, pointer(units), pointer(words), call.divisor, pointer(result))
         return result
 
-    def _all_units(self, largest: np.ndarray, workers: int) -> np.ndarray:
+    def all_units(self, bits: np.ndarray, workers: int) -> np.ndarray:
+        """Returns `units` from the largest values' bits, as int32, and NaN where these are not finite."""
+        largest = np.maximum(bits, 0).view(np.float32)
         finite = np.isfinite(largest)
         if finite.all():
             return self.units(largest, workers)
@@ -154,9 +174,6 @@ class ScaledLanes(Codec):
 
     def _native(self, values: np.ndarray, workers: int) -> tuple[CData, CData]:
         element = self.element(workers)
-        if element.lanes * self.block > lib.INA_LANES_GROUP:
-            raise ValueError(f"codec {self.name}: {element.lanes} lanes of blocks of {self.block} values, expected at most "
-                             f"{lib.INA_LANES_GROUP} values together")
         lanes = ffi.new("struct ina_lanes *", {"count": values.size, "bits": element.bits, "workers": workers,
                                                "block": self.block, "lanes": element.lanes, "floats": FLOATS[values.dtype]})
         return lanes, ffi.new("struct ina_element *", {"largest": element.largest, "fraction": element.fraction})
@@ -166,7 +183,7 @@ class ScaledLanes(Codec):
         everyone = np.asarray([widened(each) for each in tensors], np.float64).reshape(n, elements)
         largest = np.max(np.abs(everyone), axis=0, initial=0.0)
         blocks = np.maximum.reduceat(largest, np.arange(0, elements, self.block)) if elements else largest
-        units = np.repeat(self._all_units(blocks.astype(np.float32), n), self.block)[:elements]
+        units = np.repeat(self.all_units(blocks.astype(np.float32).view(np.int32), n), self.block)[:elements]
         sent = np.abs(everyone) / np.where(units, units, 1)
         _, exponent = np.frexp(np.minimum(sent, element.largest))
         off = np.exp2(np.maximum(exponent - 1 - element.fraction, 0) - 1.0) + np.maximum(sent - element.largest, 0)
@@ -195,4 +212,9 @@ class Lanes16(ScaledLanes):
         return Element(FLOAT_BITS, largest, fraction=23)
 
     def units(self, largest: np.ndarray, workers: int) -> np.ndarray:
-        return largest.astype(np.float64) / self.element(workers).largest
+        return self.all_units(largest.view(np.int32), workers)
+
+    def all_units(self, bits: np.ndarray, workers: int) -> np.ndarray:
+        units = np.empty(bits.shape)
+        lib.ina_lanes_units(bits.size, pointer(bits), self.element(workers).largest, pointer(units))
+        return units

@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 
 from ina.codecs.ahead import OmniReduceAhead
 from ina.codecs.auto_sparse import AutoSparse
@@ -57,16 +58,21 @@ def names() -> tuple[str, ...]:
     return (*_OWN, *_REGISTERED, *installed)
 
 
+@cache
+def _installed(name: str) -> EntryPoint | None:  # looking through all packages takes milliseconds
+    return next((entry for entry in entry_points(group=GROUP) if entry.name == name), None)
+
+
 def named(name: str) -> Codec:
     """Returns a new codec of this name. ValueError: there is none, or its entry point gives something else."""
     make = _OWN.get(name) or _REGISTERED.get(name)
     if make is None:
-        found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
-        if not found:
+        found = _installed(name)
+        if found is None:
             halves = "; 'lanes-16' sums bfloat16 and float16 in 16 bits" if name in _HALVES else ""
             raise ValueError(f"codec {name!r}: expected one of {', '.join(names())} (a package adds one as an entry point in the "
                              f"group {GROUP}, a program with ina.codecs.register){halves}")
-        make = found[0].load()
+        make = found.load()
     codec = make()
     if not isinstance(codec, Codec):
         raise ValueError(f"codec {name!r}: {make!r} gives {codec!r}, expected an ina.codecs.Codec")

@@ -44,9 +44,11 @@ kept = {name: getattr(sums, name) for name in ("_decode", "_unkey", "placement",
 def limbs(buffer, dtype):  # without the highest bits
     total = kept["_decode"](buffer, dtype)
     return total & 0xFFFFFFFFFF if dtype == torch.int64 else total
-def rounded(buffer, dtype):  # down, not to the nearest
-    total = kept["_decode"](buffer, dtype)
-    return torch.nextafter(total, total - 1) if dtype == torch.bfloat16 else total
+def rounded(source, result, size, average, factor=None, start=0):  # to the next bfloat16 below
+    if source.dtype == torch.bfloat16:
+        below = torch.nextafter(source, source - 1)
+        source, result = (below, result) if result is not source else (source.copy_(below), source)
+    return kept["reduction"](source, result, size, average, factor, start)
 def order(key, dtype, largest):  # negative floats turned round
     return kept["_unkey"](key, dtype, largest) if dtype in judge.INTEGERS else key.view(torch.float32).to(dtype)
 def shifted(mine, results, words, route):  # a piece too far, where there is room
@@ -62,7 +64,7 @@ def signs(flat, words):  # of small integers
 class narrow:  # lanes with room for one rank too few
     of = staticmethod(lambda dtype, ranks, wraps=False: kept["Packing"].of(dtype, ranks - 1, wraps))
 judge.Sequence.objects = judge.Sequence.settle  # whose sizes a planted defect would make huge
-for name, what in (("_decode", limbs), ("_decode", rounded), ("_unkey", order), ("placement", shifted), ("reduction", part),
+for name, what in (("_decode", limbs), ("reduction", rounded), ("_unkey", order), ("placement", shifted), ("reduction", part),
                    ("reduction", divided), ("_encode", signs), ("Packing", narrow)):
     setattr(sums, name, what)
     found = []

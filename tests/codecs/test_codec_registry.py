@@ -43,6 +43,9 @@ class Entries(list):
 @pytest.fixture
 def registered(monkeypatch):
     monkeypatch.setattr(registry, "_REGISTERED", {})
+    registry._installed.cache_clear()
+    yield
+    registry._installed.cache_clear()
 
 
 def test_a_codec_of_ones_own_is_there_by_name(registered):

@@ -35,6 +35,11 @@ def near_every(name: str) -> np.ndarray:
     return np.concatenate([values, halfway.astype(np.float32), *beside, magnitudes, largest, -largest])
 
 
+@np.errstate(over="ignore")
+def single(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float32)
+
+
 def same(one: np.ndarray, other: np.ndarray) -> bool:
     """Returns True if the bits are the same, or both are no numbers."""
     nan = np.isnan(one)
@@ -88,9 +93,47 @@ def test_a_half_that_is_no_number_stays_in_its_block(dtype):
     assert np.isnan(result[:64]).all() and np.isnan(result[192:]).all() and np.allclose(result[64:192], 2, atol=1e-2)
 
 
-def test_a_codec_with_blocks_that_are_too_long_says_so():
+@pytest.mark.parametrize("dtype", [*NAMES, "float32"])
+def test_blocks_may_be_long(dtype):
     class Long(type(codecs.named("lanes-16"))):
-        name, block = "long", 4096
+        name, block = "long", 5000
 
-    with pytest.raises(ValueError, match="codec long: 2 lanes of blocks of 4096 values, expected at most 4096 values together"):
-        codecs.reduced(Long(), [np.ones(10, np.float32)])
+    own = [np.random.default_rng(rank).standard_normal(23456).astype(np.float32) for rank in range(3)]
+    own = [narrowed(each, NAMES[dtype]) if dtype in NAMES else each for each in own]
+    exact = np.sum([widened(each).astype(np.float64) for each in own], axis=0)
+    assert np.all(np.abs(widened(codecs.reduced(Long(), own)[0]) - exact) <= Long().bound(own))
+
+
+@pytest.mark.parametrize("largest", [1.0, 3e-18, 3e38, 1e-30, 2e-40])
+@pytest.mark.parametrize("average", [False, True])
+def test_results_are_rounded_once(largest, average):
+    """Whether a product with the unit is of float32 or, where its unit is none, of float64."""
+    codec, workers = codecs.named("lanes-16"), 3
+    own = [largest * np.random.default_rng(rank).uniform(-1, 1, 1000).astype(np.float32) for rank in range(workers)]
+    running = [codec.reduce(each, codecs.Call(workers, rank, average)) for rank, each in enumerate(own)]
+    maxima = np.max([next(each).words for each in running], axis=0)
+    words = np.sum([each.send(maxima.copy()).words for each in running], axis=0, dtype=np.int32)
+    lanes = words.view(np.uint16).reshape(-1, 64, 2).transpose(0, 2, 1).reshape(-1)[:1000]
+    units = np.repeat(codec.all_units(maxima, workers), 64)[:1000] / (workers if average else 1)
+    with pytest.raises(StopIteration) as end:
+        running[0].send(words)
+    expected = (lanes.astype(np.float64) - workers * codec.element(workers).largest) * units
+    assert np.array_equal(end.value.value, single(expected))
+
+
+@pytest.mark.parametrize("name", LANES)
+@pytest.mark.parametrize("dtype", [*NAMES, "float32"])
+def test_a_result_is_written_over_the_values_where_it_may(name, dtype):
+    own = np.random.default_rng(1).standard_normal(1000).astype(np.float32)
+    own = narrowed(own, NAMES[dtype]) if dtype in NAMES else own
+    expected, kept = codecs.reduced(codecs.named(name), [own])[0], own.copy()
+    for in_place in (False, True):
+        codec, words = codecs.named(name), None
+        running = codec.reduce(own, codecs.Call(1, in_place=in_place))
+        with pytest.raises(StopIteration) as end:
+            while True:
+                coming = running.send(words)
+                words = codec.own([coming.words]) if coming.operation == codecs.Operation.OWN else coming.words
+        assert np.array_equal(end.value.value, expected)
+        assert np.shares_memory(end.value.value, own) == in_place
+        assert np.array_equal(own, expected if in_place else kept)

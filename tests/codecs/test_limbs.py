@@ -185,6 +185,10 @@ def test_lanes_of_bytes_are_exact(dtype, workers, size, seed):
     with np.errstate(over="ignore"):
         words = np.sum([packing.pack(each.astype(dtype)) for each in own], axis=0, dtype=np.int32)
     assert np.array_equal(packing.sums(words, size), np.sum(own, axis=0))
+    if dtype == "bool":
+        anybody = np.full(size, True)
+        packing.place(words, anybody)
+        assert np.array_equal(anybody.view(np.uint8), np.any(own, axis=0))
 
 
 def test_lanes_are_as_many_as_have_room():
@@ -203,8 +207,12 @@ def test_lanes_that_wrap_are_exact_modulo_their_type(dtype, workers, size, seed)
     packing = Shorts if dtype == "int16" else Packing.of(dtype, workers, wraps=True)
     with np.errstate(over="ignore"):
         words = np.sum([packing.pack(each) for each in own.astype(dtype)], axis=0, dtype=np.int32)
-        assert words.size == packing.words(size)
-        assert np.array_equal(packing.sums(words, size).astype(dtype), np.sum(own, axis=0).astype(dtype))
+        assert words.size == packing.words(size) and packing.holds(words.size) >= size
+        sums = np.full(size, 77, dtype)
+        packing.place(words, sums)
+        assert np.array_equal(sums, np.sum(own, axis=0).astype(dtype))
+        if dtype != "int16":
+            assert np.array_equal(packing.sums(words, size).astype(dtype), sums)
 
 
 def test_shorts_are_three_in_two_words():
