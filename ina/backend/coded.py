@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ina.backend.counters import COUNTERS
-from ina.backend.sums import Sum, in_pieces, scaling
+from ina.backend.sums import FLOATS, HALVES, Sum, in_pieces, scaling
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 20  # elements of a sum: few enough that all digits of the widest floats fit into memory
 WIDE = (torch.float64, torch.complex128)
-HALVES = {torch.float16: torch.float16, torch.bfloat16: torch.uint16}  # and what NumPy has in their place
 Coding = Callable[[torch.Tensor], torch.Tensor]
-FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.complex64, *WIDE)
 
 
 class CodecError(RuntimeError):
@@ -101,7 +99,7 @@ class Coded(Sum):
 
 def travels(dtype: torch.dtype, codec: Codec) -> bool:
     """Returns True if tensors of ``dtype`` can be summed by ``codec``."""
-    return dtype in FLOATS and (_reads(dtype, codec) or ("float64" if dtype in WIDE else "float32") in codec.dtypes)
+    return dtype in (*FLOATS, *WIDE) and (_reads(dtype, codec) or ("float64" if dtype in WIDE else "float32") in codec.dtypes)
 
 
 def _reads(dtype: torch.dtype, codec: Codec) -> bool:

@@ -40,7 +40,7 @@ from ina.codecs.planner import allowed
 
 CodecOf = Callable[[str], tuple[Codec, int]]  # by name: a tensor's codec, and the number of its calls before this one
 Reducing = c10d.AllreduceOptions | c10d.ReduceOptions | c10d.ReduceScatterOptions
-PLANNED = (torch.float32, torch.float16, torch.bfloat16)  # which all travel as float32
+PLANNED = (torch.float32, *sums.HALVES)  # which all travel as float32
 
 
 @all_eager

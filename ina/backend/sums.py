@@ -59,8 +59,8 @@ _TRAVELS_AS = {
     torch.uint8: torch.int32, torch.bool: torch.int32,
 }
 _WORDS = {torch.int64: 3, torch.complex64: 2}  # of 32 bits, for an element; else 1
-HALVES = (torch.float16, torch.bfloat16)
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.complex64)
+HALVES = {torch.float16: torch.float16, torch.bfloat16: torch.uint16}  # and what NumPy has in their place
+FLOATS = (torch.float32, *HALVES, torch.complex64)
 _BYTES = {torch.int8: "int8", torch.uint8: "uint8", torch.bool: "bool"}  # several of which travel in an int32
 _AVERAGE_WORDS = {torch.int64: 3, torch.int32: 2}  # the same for averages of integers, whose sums must not wrap
 
@@ -188,7 +188,7 @@ def _packed(
         return torch.from_numpy(packing.pack((piece if scale is None else scale(piece)).contiguous().numpy()))
 
     def write(buffer: torch.Tensor, target: torch.Tensor) -> None:
-        unpack(buffer.numpy(), target.numpy())
+        unpack(buffer.to(torch.int32).numpy(), target.numpy())  # Gloo has int64
 
     def decode(buffer: torch.Tensor) -> torch.Tensor:
         whole = torch.empty(packing.holds(buffer.numel()), dtype=source.dtype)
@@ -205,7 +205,7 @@ def direct(parts: list[Sum], source: torch.Tensor, target: int | Sequence[int], 
     """Gives the parts of ``reduction`` a route, where they can have one: to one rank, or of each piece to its owner, if
     ``target`` is the pieces' numbers of elements. Not for those that fit a packet of ``packet`` words: they go to all, in one
     round trip."""
-    if not (source.dtype in _FLOATS or (source.dtype == torch.int32 and not average)):
+    if not (source.dtype in FLOATS or (source.dtype == torch.int32 and not average)):
         return  # an element is not one or two words on their own
     words_each, at = _WORDS.get(source.dtype, 1), 0
     for part in parts:

@@ -24,7 +24,8 @@ import torch.distributed as dist
 from ina.aggregation import protocols
 from ina.backend import sums
 from ina.backend.arguments import EXTREMA, SUMS, factor_of, is_one_of
-from ina.backend.coded import FLOATS, WIDE, as_reals
+from ina.backend.coded import WIDE, as_reals
+from ina.backend.sums import FLOATS
 
 INTEGERS = {torch.int8, torch.uint8, torch.int32, torch.int64}  # that Gloo adds up and compares
 _SPARSE_AS = {torch.bool: torch.int64, torch.int16: torch.int32, torch.float16: torch.float32, torch.bfloat16: torch.float32}
@@ -36,7 +37,7 @@ def encoded(op: dist.ReduceOp, dtype: torch.dtype) -> bool:
     if is_one_of(op, EXTREMA):
         return dtype in _COMPARABLE - INTEGERS - {torch.bool}  # which are bytes to Gloo
     own = op == SUMS[0] and dtype in INTEGERS | {torch.float32, torch.float64}
-    return is_one_of(op, SUMS) and not own and (sums.integral(dtype) or dtype in FLOATS)
+    return is_one_of(op, SUMS) and not own and (sums.integral(dtype) or dtype in (*FLOATS, *WIDE))
 
 
 def parts(op: dist.ReduceOp, source: torch.Tensor, result: torch.Tensor | None, size: int, start: int) -> list[sums.Sum]:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ina import topology as topologies
+from ina.aggregation import protocols
 from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.state import StateError
 from ina.aggregation.entries import Parent, recognise
@@ -179,7 +180,7 @@ def test_stated_sizes_are_evaluated(folder, slots):
 
 
 @pytest.mark.parametrize("path", [path for folder in ("", "tofino")
-                                  for name in ("switchml", "atp", "ps", "thc", "omnireduce", "fpisa", "receivers", "requantised")
+                                  for name in protocols.names()
                                   if (path := p4_dir() / folder / f"{name}.p4").is_file()])
 def test_every_program_states_its_protocol_and_sizes(path):
     """In P4Info, and in what BFRuntime's schema keeps of it."""

@@ -81,12 +81,9 @@ def test_nobody_else_knows_a_protocol_by_name():
 
 def test_options_are_the_protocol_s_own():
     """Names, ranges and what they are where they are not set: all from the worker's C file."""
-    names = ("switchml", "atp", "ps", "thc", "omnireduce", "fpisa", "receivers", "requantised")
-    assert {name: list(protocols.options(name)) for name in names} == {
-        "switchml": ["shards", "check"], "atp": ["window", "exponent", "check"],
-        "ps": ["window", "exponent", "check"], "thc": ["shards", "check"],
-        "omnireduce": ["shards", "check"], "fpisa": ["shards", "check"], "receivers": ["shards", "check"],
-        "requantised": ["shards", "check"]}
+    for name in protocols.names():
+        own = ("window", "exponent") if name in ("atp", "ps") else ("shards",)
+        assert list(protocols.options(name)) == [*own, "check"], name
     fields = {name for name, _ in ffi.typeof("struct ina_worker_config").fields} | set(WorkerConfig.__dataclass_fields__)
     assert not fields & {"shards", "window", "exponent"}
     for name, value in (("window", 0), ("window", 8193), ("exponent", 127), ("exponent", -97)):
@@ -312,7 +309,7 @@ def test_headers_that_the_compiled_part_was_not_made_with_are_refused(tmp_path, 
 
 def test_a_program_alone_is_no_protocol(tmp_path):
     (tmp_path / "pigeon.p4").write_text((LOCKSTEP / "lockstep.p4").read_text())
-    names = "switchml, atp, ps, thc, omnireduce, fpisa, receivers, requantised"
+    names = ", ".join(protocols.names())
     with pytest.raises(ValueError, match=f"expected one of {names}, or the path of a .p4"):
         protocols.named(str(tmp_path / "pigeon.p4"))
     with pytest.raises(ControlError, match="no aggregation program that the controller knows"):

@@ -11,6 +11,7 @@ import v1_program
 from capabilities import need, tool
 
 from ina import cli
+from ina.aggregation import protocols
 from ina.base import paths
 from ina.base.settings import ConfigError
 from ina.lab.kinds.allreduce import AllReduce
@@ -75,8 +76,7 @@ top(c()) main;
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("program", ["switchml.p4", "atp.p4", "ps.p4", "thc.p4", "omnireduce.p4", "fpisa.p4", "receivers.p4",
-                                     "requantised.p4", "tofino/switchml.p4", "tofino/atp.p4"])
+@pytest.mark.parametrize("program", [*(f"{name}.p4" for name in protocols.names()), "tofino/switchml.p4", "tofino/atp.p4"])
 @pytest.mark.parametrize("slots", ["0", "-4", "3", "32768", "many", ""])
 def test_slots_are_a_power_of_two(program, slots, capsys):
     assert cli.main(["compile", str(paths.p4_dir() / program), "-D", "VALUES=32", "-D", f"SLOTS={slots}"]) == 1

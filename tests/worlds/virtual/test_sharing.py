@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ina.aggregation import protocols
 from ina.base import paths
 from ina.base.settings import ConfigError
 from ina.lab.kinds import sharing
@@ -69,7 +70,7 @@ def test_a_wrong_sum_is_found(monkeypatch):
     ({"share": 1.5}, "share = 1.5: expected 0 to 1"),
     ({"protocol": "switchml", "jobs": 16, "window": 1, "share": 0.1}, "share = 0.1: expected a slot for each of 16 jobs"),
     ({"window": 48}, "window = 48: expected a power of two"),
-    ({"protocol": "apt"}, "protocol = 'apt': expected one of switchml, atp, ps, thc, omnireduce, fpisa, receivers, requantised"),
+    ({"protocol": "apt"}, "protocol = 'apt': expected one of " + ", ".join(protocols.names())),
 ])
 def test_what_cannot_be_is_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
