@@ -317,12 +317,21 @@ static void carry(int64_t *d, int digits, int bits)
     }
 }
 
+/* Digits from the highest on that decide how a sum, or an average, is rounded. One bit of the first and all of the others hold a
+ * tie of float64, 54 bits, times the number of workers: between two windows there is no tie. */
+static int digits_of_window(int bits)
+{
+    const int workers = 30 - bits; /* bits of their number: see digit_bits */
+    return 1 + 3 * bits >= 54 + workers ? 4 : 5;
+}
+
 static double summed(const struct ina_limbs *l, const int32_t *words, size_t stride, struct grid grid, int bits, uint32_t divisor)
 {
     if (grid.digits >= 2 && words[(size_t)(grid.digits - 1) * stride] == -(int32_t)(l->workers << bits))
         return -0.0;
-    enum { WINDOW = 4, MOST = 2130 / 20 + 1 }; /* digits of 20 bits, the shortest, from 2^1024 down to 2^-1074, and one for -0 */
-    if (grid.digits <= WINDOW) {
+    enum { MOST = 2130 / 20 + 1 }; /* digits of 20 bits, the shortest, from 2^1024 down to 2^-1074, and one for -0 */
+    const int needed = digits_of_window(bits);
+    if (grid.digits <= needed) {
         __int128 sum = 0;
         for (int i = 0; i < grid.digits; i++)
             sum = sum * ((__int128)1 << bits) + words[(size_t)i * stride];
@@ -339,14 +348,14 @@ static double summed(const struct ina_limbs *l, const int32_t *words, size_t str
         carry(d, grid.digits, bits);
     }
     int first = 0, sticky = 0;
-    while (first < grid.digits - WINDOW && !d[first])
+    while (first < grid.digits - needed && !d[first])
         first++;
     wide window = 0;
-    for (int i = first; i < first + WINDOW; i++)
+    for (int i = first; i < first + needed; i++)
         window = window << bits | (wide)(uint64_t)d[i];
-    for (int i = first + WINDOW; i < grid.digits; i++)
+    for (int i = first + needed; i < grid.digits; i++)
         sticky |= d[i] != 0;
-    return rounded(negative, window, grid.lowest + (grid.digits - first - WINDOW) * bits, sticky, divisor, l);
+    return rounded(negative, window, grid.lowest + (grid.digits - first - needed) * bits, sticky, divisor, l);
 }
 
 /* One digit: at most 31 bits divided by at most 10 are no closer than 2^-36 to a tie of float32: rounding twice is rounding once. */

@@ -100,6 +100,19 @@ def test_zeros_of_one_worker_do_not_hide_anothers():
         assert result.tolist() == [0, 0, 1] and np.signbit(result).tolist() == [True, False, False]
 
 
+@pytest.mark.parametrize("workers", [3, 255, 257, 511, 513, 777, 1023])
+def test_an_average_beside_a_tie_is_rounded_once(workers):
+    """What is beside it is far below: the digits in between are zero."""
+    rng = np.random.default_rng(workers)
+    own = np.zeros((workers, 64))
+    for i in range(own.shape[1]):
+        tie = 2 * int(rng.integers(2**52, 2**53)) + 1  # 54 bits
+        upper = tie * workers >> 32 << 32
+        own[0, i], own[1, i], own[2, i] = upper, tie * workers - upper, (-1) ** i * 2.0 ** -int(rng.integers(1, 80))
+    result = codecs.reduced(codecs.named("exact"), list(own), average=True)[0]
+    assert result.tolist() == [exact_result(column, True, "float64") for column in own.T]
+
+
 def test_an_average_of_the_largest_floats_is_no_infinity():
     """Divided before it is rounded, as the worker does it."""
     largest = np.finfo(np.float32).max
