@@ -45,8 +45,14 @@ def inputs_and_outputs(args: Sequence[object], writes: bool, by_all: bool) -> tu
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Returns True if the memory of ``tensor`` is its elements one after the other, with no pending negation or conjugation."""
-    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+    """Returns True if the memory of ``tensor`` is its elements one after the other, with no pending negation or conjugation, at
+    an address that C takes for their type (`torch.frombuffer` begins anywhere)."""
+    aligned = tensor.data_ptr() % _part(tensor) == 0
+    return aligned and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
+def _part(tensor: torch.Tensor) -> int:
+    return tensor.element_size() // (1 + tensor.is_complex())
 
 
 def contiguous(argument: Any, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
@@ -55,7 +61,7 @@ def contiguous(argument: Any, copies: list[tuple[torch.Tensor, torch.Tensor]]) -
     if isinstance(argument, torch.Tensor):
         if argument.layout != torch.strided or is_plain(argument):
             return argument
-        copy = argument.contiguous().resolve_conj().resolve_neg()
+        copy = argument.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
         copies.append((argument, copy))
         return copy
     if isinstance(argument, (list, tuple)):

@@ -272,13 +272,12 @@ def in_pieces(
 
     def piece(at: int, place: Callable[[torch.Tensor], None] | None) -> Sum:
         elements = min(length, count - at)
-        return make(elements, lambda: encode(flat[at : at + elements].resolve_neg()), place)
+        return make(elements, lambda: encode(_plain(flat[at : at + elements].resolve_neg())), place)
 
     if result is None:
         return [piece(at, None) for at in range(0, count, length)]
     # Strided results are assembled in a buffer first; so are those that overlap the source without being the source itself.
-    overlap = result is not source and _share_memory(result, source) and count > length
-    buffered = not result.is_contiguous() or result.is_neg() or overlap
+    buffered = not is_plain(result) or (result is not source and _share_memory(result, source) and count > length)
     needed = result.numel()
     received = torch.empty(needed, dtype=result.dtype) if buffered else result.detach().view(-1)
 
@@ -300,6 +299,10 @@ def in_pieces(
         return place
 
     return [piece(at, placing(at)) for at in range(0, count, length)]
+
+
+def _plain(flat: torch.Tensor) -> torch.Tensor:
+    return flat if is_plain(flat) or flat.is_conj() else flat.clone()
 
 
 def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -11,6 +11,8 @@ TYPES = {np.dtype(name): kind + "[]" for name, kind in {
 
 def pointer(array: np.ndarray) -> CData:
     """Returns a contiguous array's memory, of its dtype (of float16 the bits), which keeps the array."""
-    if not array.flags.c_contiguous:
-        raise ValueError(f"array with strides {array.strides}: expected a contiguous one")
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned):
+        where = "" if flags.aligned else f" at address {array.ctypes.data:#x}"
+        raise ValueError(f"array of {array.dtype} with strides {array.strides}{where}: expected a contiguous and aligned one")
     return ffi.from_buffer(TYPES[array.dtype], array.data)

@@ -31,6 +31,7 @@ def switch(ranks) -> None:
         for each, buffer in zip(of_ranks, buffers, strict=True):
             assert buffer.is_contiguous() and buffer.dim() == 1 and not buffer.is_neg() and each.average == of_ranks[0].average
             assert buffer.numel() == each.elements and buffer.dtype == each.dtype
+            assert buffer.data_ptr() % buffer.element_size() == 0, "C takes its values' addresses for aligned ones"
             result = total / len(of_ranks) if each.average else total
             buffer.copy_(result if wide == torch.int64 else result.to(torch.float32))  # a worker rounds float32 to its type
             each.end()
@@ -145,9 +146,16 @@ def test_averages_of_integers_are_exact_and_rounded_towards_zero(dtype, n, count
     assert results is sources or all(torch.equal(a, b) for a, b in zip(sources, copies, strict=True)), "inputs changed"
 
 
-@pytest.mark.parametrize("lies", [lambda t: t, lambda t: torch._neg_view(-t), lambda t: t.repeat_interleave(2)[::2]],
-                         ids=["plainly", "negated", "strided"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.float16, torch.int64])
+def at_an_odd_address(tensor: torch.Tensor) -> torch.Tensor:
+    memory = bytearray(1) + bytearray(tensor.numpy().tobytes())
+    odd = torch.frombuffer(memory, dtype=tensor.dtype, offset=1)
+    assert odd.data_ptr() % 2
+    return odd
+
+
+@pytest.mark.parametrize("lies", [lambda t: t, lambda t: torch._neg_view(-t), lambda t: t.repeat_interleave(2)[::2],
+                                  at_an_odd_address], ids=["plainly", "negated", "strided", "odd"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.float16, torch.int64, torch.int16])
 def test_how_the_tensor_of_one_rank_lies_in_memory_is_its_own_affair(dtype, lies):
     def ranks() -> list[torch.Tensor]:
         return [lies(torch.tensor([1, -2, 4], dtype=dtype)), torch.tensor([10, 20, -30], dtype=dtype)]

@@ -172,9 +172,12 @@ def fill_tensor(
 def fill_tensor_at(
     c: CData, source: int, out: int, count: int, dtype: np.dtype, average: bool, tag: int, reduction: int
 ) -> None:
-    """Describes ``count`` contiguous elements at two addresses in a ``struct ina_tensor``. Raises TypeError: of no such dtype."""
+    """Describes ``count`` contiguous elements at two addresses in a ``struct ina_tensor``. Raises TypeError: of no such dtype;
+    ValueError: not at multiples of an element's size, as C needs."""
     if dtype not in DTYPES:
         raise TypeError(f"dtype {dtype}, expected {either(DTYPES)}")
+    if (source | out) % dtype.itemsize:
+        raise ValueError(f"{dtype} at addresses {source:#x} and {out:#x}: expected multiples of {dtype.itemsize}; copy it first")
     setattr(c, "in", ffi.cast("void *", source))  # noqa: B010 (a keyword of Python)
     c.out, c.reduction = ffi.cast("void *", out), reduction
     c.count, c.dtype, c.average, c.tag = count, DTYPES[dtype], average, tag & (2**64 - 1)

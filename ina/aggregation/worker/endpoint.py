@@ -55,7 +55,7 @@ class Endpoint(Closing):
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
         reduction: int = protocols.SUM,
     ) -> int:
-        """Starts the all-reduce of a contiguous int32 or float32 array (``out``: default in place); returns a ticket.
+        """Starts the all-reduce of a contiguous array of one of DTYPES (``out``: default in place); returns a ticket.
 
         ``reduction``: one that the protocol has, else ValueError; maxima are of int32 only. Blocks while
         MAX_OPS tensors are in flight. Raises JobError if the job has failed.

@@ -37,7 +37,7 @@ class Worker(Block):
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0, now: int = 0,
         reduction: int = protocols.SUM, route: Route | None = None,
     ) -> int:
-        """Starts the all-reduce of a contiguous int32 or float32 array (``out``: default in place), or its sum along a
+        """Starts the all-reduce of a contiguous array of one of DTYPES (``out``: default in place), or its sum along a
         ``route``; returns its handle.
 
         BlockingIOError: MAX_OPS tensors are in flight; BrokenPipeError: the job has failed.

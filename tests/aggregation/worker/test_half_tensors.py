@@ -155,6 +155,15 @@ def test_types_are_part_of_what_workers_agree_on():
     assert len(set(frames)) == 3
 
 
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.int32), *DTYPES.values()])
+def test_a_tensor_at_an_odd_address_is_refused(dtype):
+    """A record's dtype, such as that of bfloat16, is aligned anywhere for NumPy."""
+    worker = Worker(WorkerConfig(0, 2, life=1, values=VALUES))
+    odd = np.frombuffer(bytearray(1 + 500 * dtype.itemsize), dtype, offset=1)
+    with pytest.raises(ValueError, match=f"expected multiples of {dtype.itemsize}"):
+        worker.submit(odd)
+
+
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 def test_a_maximum_of_halves_is_refused(dtype):
     worker = Worker(WorkerConfig(0, 2, life=1, values=VALUES))
