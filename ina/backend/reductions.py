@@ -339,7 +339,10 @@ class Reductions(Ways):
     def _why_not_coded(self, tensors: list[torch.Tensor], coding: list[Codec]) -> str:
         """Returns the same as `_why_not`, for sums by these codecs, one after the other."""
         for codec in coding:
-            if reason := self._why_not(tensors, *codec.operations) or codec.why_not(self._joined_job().config.protocol):
+            reason = self._why_not(tensors, *codec.operations)
+            if self._refusal or self._why_not_tensors(tensors):
+                return reason
+            if reason := codec.why_not(self._joined_job().config.protocol) or reason:
                 return reason
         return ""
 

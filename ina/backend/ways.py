@@ -76,7 +76,11 @@ class Ways(Membership):
             warnings.warn(f"ina: collectives of group {self.group_name!r} go through Gloo: {refusal}", stacklevel=4)
             return self._refusal
         lacking = sorted({*(reductions or [protocols.SUM])} - job.reductions)
-        return f"its protocol has no {protocols.REDUCTIONS[lacking[0]].removeprefix('a ')}" if lacking else ""
+        if not lacking:
+            return ""
+        keyed = lacking[0] in protocols.reductions(job.config.protocol)
+        name = protocols.REDUCTIONS[lacking[0]].removeprefix("a ")
+        return f"its protocol has no {name}{' with check words that have a key' if keyed else ''}"
 
     def _why_not_tensors(self, tensors: Sequence[torch.Tensor]) -> str:
         """Returns the same for the tensors alone, whatever the switch and the protocol have."""

@@ -31,7 +31,7 @@ block          as the protocol has it: 30 - ceil(log2 n) bits below the largest 
 block-256      the same bits below the largest of 256 values                                    1.01
 block-64, -32  the same bits below the largest of 64 or 32 values                               1.03, 1.06
 two-limb       twice as many bits (54 with 8 workers) below the largest of 64 values            up to 2.03
-exact          all bits of 64 values, whatever they are; float64, too                           2 to 3, at most 14
+exact          all bits of 64 values, whatever they are; float64, too                           mostly 2 (float64: 3), at most 14
 lanes-16       16 bits less room for n workers (13 with 8), below the largest of 64 values      0.52
 lanes-16-8     the same up, of the sum 8 bits down (p4/requantised.p4)                          0.52 up, 0.27 down
 mx-...         elements of the OCP's MX formats: int8, e5m2, e4m3, e3m2, e2m3, e2m1             0.28 to 0.53 (n = 8)

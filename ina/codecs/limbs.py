@@ -64,8 +64,10 @@ class Limbs(Codec):
         if self.most:
             largest = np.max(np.abs(np.asarray(tensors, np.float64)), axis=0, initial=0.0)
             blocks = np.maximum.reduceat(largest, np.arange(0, elements, self.block)) if elements else largest
-            _, exponent = np.frexp(np.repeat(blocks, self.block)[:elements])
-            once = once + n * np.ldexp(1.0, exponent - self.most * INT32.shift(n) - 1)
+            _, exponent = np.frexp(blocks)
+            exponent = np.maximum(exponent, np.finfo(dtype).minexp)  # subnormal numbers are digits of the least normal one's
+            off = np.where(blocks > 0, n * np.ldexp(1.0, exponent - self.most * INT32.shift(n) - 1), 0)
+            once = once + np.repeat(off, self.block)[:elements]
         return once / n + rounding((total / n).astype(np.float64), dtype) if average else once
 
     def traffic(self, elements: int, workers: int) -> Traffic:

@@ -16,10 +16,14 @@ def reduced(
 ) -> list[np.ndarray]:
     """Returns every worker's result. ``codecs``: one for each worker, or one for all if it remembers nothing.
 
-    int32 words are added modulo 2^32, float32 words are exact sums or averages, rounded once, as in the protocol's exact code.
-    ValueError: a tensor is not flat and contiguous, or not of one of the codec's dtypes; workers differ in a round; or the codec
-    does not say what its program's own operation gives.
+    int32 words are added modulo 2^32, float32 words are exact sums or averages, rounded once, as in the protocol's exact code; a
+    packet's code, in which a value may become zero beside one that is 2^27 times as large, is not made again here.
+    TypeError: not arrays of NumPy. ValueError: a tensor is not flat and contiguous, or not of one of the codec's dtypes; one
+    codec that remembers for several workers; workers differ in a round; or the codec does not say what its program's own
+    operation gives.
     """
+    if isinstance(codecs, Codec) and codecs.remembers and len(tensors) > 1:
+        raise ValueError(f"codec {codecs.name} remembers: expected one for each of {len(tensors)} workers")
     each = [codecs] * len(tensors) if isinstance(codecs, Codec) else list(codecs)
     for codec, tensor in zip(each, tensors, strict=True):
         _check(codec, tensor)
@@ -44,6 +48,8 @@ def reduced(
 
 
 def _check(codec: Codec, tensor: np.ndarray) -> None:
+    if not isinstance(tensor, np.ndarray):
+        raise TypeError(f"codec {codec.name}: a tensor is {type(tensor).__name__}, expected an array of NumPy")
     dtype = "bfloat16" if tensor.dtype == BFLOAT16 else tensor.dtype.name
     if dtype not in codec.dtypes or tensor.ndim != 1 or not tensor.flags.c_contiguous:
         known = ", ".join(each + " (its bits, as uint16)" * (each == "bfloat16") for each in codec.dtypes)

@@ -73,7 +73,7 @@ def test_ranks_train_by_what_a_program_does_itself_and_packets_are_lost(tmp_path
 @pytest.mark.build
 @pytest.mark.later
 @pytest.mark.parametrize(("codec", "protocol", "reason"), [
-    ("thc-lookup", "switchml", "its protocol has no reduction of its own"),
+    ("thc-lookup", "switchml", "its protocol is switchml, codec thc-lookup needs thc"),
     ("thc-lookup", "omnireduce", "its protocol is omnireduce, codec thc-lookup needs thc"),
     ("fpisa", "thc", "its protocol is thc, codec fpisa needs fpisa"),
 ])

@@ -144,13 +144,23 @@ def test_the_ends_of_float32s_range_are_summed_or_say_that_they_are_not(name):
 @pytest.mark.parametrize("dtype", [np.float16, np.uint16, np.float32, np.float64, np.int32])
 def test_tensors_of_types_that_a_codec_does_not_name_are_refused(name, dtype):
     """Some would read beyond them."""
-    codec, own = codecs.named(name), [np.ones(100, dtype) for _ in range(2)]
+    codec, own = codecs.named(name), [np.ones(100, dtype)]
     if {"uint16": "bfloat16"}.get(np.dtype(dtype).name, np.dtype(dtype).name) in codec.dtypes:
-        assert codecs.reduced(codecs_of(name, 2), own)[0].dtype == dtype
+        assert codecs.reduced(codec, own)[0].dtype == dtype
     else:
         with pytest.raises(ValueError, match=rf"codec {name}: a tensor of {np.dtype(dtype)}, .*expected a flat and contiguous"):
             codecs.reduced(codec, own)
     with pytest.raises(ValueError, match="expected a flat and contiguous one"):
-        codecs.reduced(codec, [np.ones((10, 10), codec.dtypes[0]) for _ in range(2)])
+        codecs.reduced(codec, [np.ones((10, 10), codec.dtypes[0])])
     with pytest.raises(ValueError, match="expected a flat and contiguous one"):
-        codecs.reduced(codec, [np.ones(200, codec.dtypes[0])[::2] for _ in range(2)])
+        codecs.reduced(codec, [np.ones(200, codec.dtypes[0])[::2]])
+    with pytest.raises(TypeError, match="a tensor is list, expected an array of NumPy"):
+        codecs.reduced(codec, [[1.0, 2.0]])
+
+
+@pytest.mark.parametrize("name", [name for name in codecs.names() if codecs.named(name).remembers])
+def test_workers_do_not_share_what_a_codec_remembers(name):
+    own = [np.ones(100, np.float32) for _ in range(3)]
+    with pytest.raises(ValueError, match=f"codec {name} remembers: expected one for each of 3 workers"):
+        codecs.reduced(codecs.named(name), own)
+    assert len(codecs.reduced(codecs_of(name, 3), own)) == 3

@@ -136,6 +136,22 @@ def test_a_codec_keeps_its_bound(own, name, average):
     assert all(np.array_equal(each, result[0], equal_nan=True) for each in result)
 
 
+@pytest.mark.parametrize("workers", [2, 31, 32, 1000])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["block-64", "block-256", "two-limb", "omnireduce"])
+def test_a_bound_holds_for_subnormal_numbers(name, dtype, workers):
+    rng, least = np.random.default_rng(workers), np.finfo(dtype).smallest_subnormal
+    for most in (1, 3, 100, 2**20, 2**23):
+        own = [(rng.integers(-most, most, 64, endpoint=True) * least).astype(dtype) for _ in range(workers)]
+        codec = codecs.named(name)
+        for average in (False, True):
+            result, bound = codecs.reduced(codec, own, average=average)[0], codec.bound(own, average)
+            for value, off, column in zip(result, bound, zip(*own, strict=True), strict=True):
+                exact = sum(map(Fraction, map(float, column))) / (workers if average else 1)
+                assert abs(Fraction(float(value)) - exact) <= Fraction(float(off)), (most, average)
+    assert np.all(codecs.named(name).bound([np.zeros(64, dtype)] * workers) <= least)
+
+
 def test_two_limbs_keep_54_bits_of_8_workers():
     """n * 2^(e - 2 * 27 - 1) off at most, before one rounding: values 2^-50 of the largest are there."""
     own = [np.array([1.0, 2.0**-50, -(2.0**-53), 3 * 2.0**-54], np.float32) for _ in range(8)]
