@@ -148,7 +148,8 @@ def page(kept: dict) -> str:
         f"{config['batch']}\nimages a worker, SGD with momentum (of `dgc` the codec's own) where no other optimizer is named, "
         "one bucket, the same seed and "
         "learning rate\nfor all codecs: none is tuned for one. The training is real; its workers are in one process, and their "
-        "gradients\nare summed as a switch gives it (`ina.codecs.reduced`; `block` exactly, without a packet's one exponent). What travels in a step then goes through the "
+        "gradients\nare summed as a switch gives it (`ina.codecs.reduced`; `block` exactly, without a packet's one exponent). "
+        "What travels in a step then goes through the "
         "compiled\nswitch program in virtual time, with "
         f"{config['values']} values in a packet and links of {config['delay'] * 1e6:g} us.\n",
         "- *kB up, down*: values of a worker in a step, without headers.\n"
