@@ -112,7 +112,7 @@ struct ina_worker_stats {
     uint64_t drop_version;      /* of another wire version */
     uint64_t refusals;          /* of packets by a switch of another wire version: the first fails the job */
     uint64_t tensors, elements; /* of reductions that are done */
-    uint64_t overflows;         /* results in which the switch marked a sum that has wrapped */
+    uint64_t overflows;         /* results in which the switch marked a sum that has wrapped; of words that hold lanes it means nothing */
     uint64_t nonfinite_blocks;  /* results whose values include an infinity or a NaN */
     uint64_t srtt_ps, rttvar_ps, rto_ps; /* now: smoothed round-trip time, its variation, retransmission time-out (RFC 6298) */
     uint64_t float_blocks;            /* blocks that integers cannot represent, summed as floats (ATP) */

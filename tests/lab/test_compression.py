@@ -66,6 +66,15 @@ def test_a_training_by_a_codec_and_its_bytes_and_times(tmp_path):
 
 
 @pytest.mark.build
+@pytest.mark.parametrize(("codec", "protocol"), [("thc-lookup", "thc"), ("lanes-16-8", "requantised")])
+def test_bytes_of_a_programs_own_packets_are_those_of_each_way(tmp_path, codec, protocol):
+    traffic = codecs.named(codec).traffic(39_418, 2)
+    assert traffic.up != traffic.down
+    for row in measured(tmp_path, codec=codec, protocol=protocol)["summary"]:
+        assert (row["up_kb"], row["down_kb"]) == pytest.approx((1e-3 * traffic.up, 1e-3 * traffic.down))
+
+
+@pytest.mark.build
 def test_the_trajectory_is_that_of_the_average_gradient(tmp_path):
     """Beside torch alone: one process with the whole batch. Two workers' mean is that of all images."""
     import torch

@@ -287,6 +287,8 @@ def test_values_are_counted_up_and_down_as_they_travelled():
     assert thc["up_kb"] == thc["down_kb"] == 50.0, "two steps of 50 kB"
     looked_up = with_codec("thc-lookup", 25_000, 100_000)
     assert looked_up["down_kb"] == 50.0 and looked_up["up_kb"] == pytest.approx(25.0, rel=0.01)
+    rounded = with_codec("lanes-16-8", 51_563, 100_000)
+    assert rounded["up_kb"] == pytest.approx(103.126) and rounded["down_kb"] == pytest.approx(50 + 3.125, rel=0.01)
     split = with_codec("thc", 25_000, 100_000, rest=10_000)
     assert split["up_kb"] == pytest.approx(50 + 2 * 3 / 4 * 4 * 10_000 / 2 / 1000), "a ring's, of what went through Gloo"
     gloo = dataclasses.replace(a_run("gloo"), workers=4).summary()

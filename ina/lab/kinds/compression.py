@@ -152,10 +152,11 @@ class Compression(Experiment):
             raise ConfigError(f"codec = {self.codec!r}: {error}") from error
         if not run.losses:
             raise ConfigError(f"lr = {self.lr:g}: the loss is no finite number in the first step")
-        down = INT32.bytes(sum(run.rounds))
-        traffic = codecs.named(self.codec).traffic(run.parameters, self.workers)
-        narrow = INT32.bytes(sum(words for words, own in zip(run.rounds, run.own, strict=True) if own))
-        up = down - narrow * (1 - min(1.0, traffic.up / traffic.down))  # a program's own may be narrower than words
+        up = down = INT32.bytes(sum(run.rounds))
+        if any(run.own):  # a program's own packets may be narrower than words, one way
+            traffic = codecs.named(self.codec).traffic(run.parameters, self.workers)
+            most = max(traffic.up, traffic.down)
+            up, down = up - (most - traffic.up), down - (most - traffic.down)
         stats = {"codec": {"rounds": [round(words) for words in run.rounds], "flushed": run.flushed, "diverged": run.diverged},
                  "model": {"parameters": run.parameters, "data": run.dataset}}
         compute, by_codec = least(run.compute_seconds), [seconds for seconds in run.codec_seconds if seconds]

@@ -106,7 +106,9 @@ class Run:
         elements = self.stats["switch"]["elements"]
         for name, counts in self.stats.get("codecs", {}).items():
             traffic = codecs.named(name).traffic(counts["elements"] // counts["sums"], self.workers)
-            up -= INT32.bytes(counts["words"]) * (1 - min(1.0, traffic.up / traffic.down))  # narrower than words: a program's own
+            words, most = INT32.bytes(counts["words"]), max(traffic.up, traffic.down)
+            up -= words * (1 - traffic.up / most)  # a program's own packets may be narrower than words, one way
+            down -= words * (1 - traffic.down / most)
             elements += counts["elements"] - counts["words"]
         rest = ring * max(0, sum(self.allreduce_bytes) - INT32.bytes(elements))
         return up + rest, down + rest
