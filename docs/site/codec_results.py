@@ -3,6 +3,7 @@
     ina experiment run codecs
     python docs/site/codec_results.py results/codecs-...    keeps the figures in docs/results/codecs.json
     python docs/site/codec_results.py --add results/codecs-...    adds them to those that are kept
+    python docs/site/codec_results.py --testbed results/codecs-testbed-...    keeps those of `ina experiment run codecs-testbed`
     make docs                                            writes the page and the plot of them
 """
 
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT = ROOT / "docs/results/codecs.json"
 RATES = ("100 Mb/s", "10 Gb/s", "100 Gb/s")
 PLANNED = (100e6, 1e9, 10e9, 25e9, 100e9)  # bit/s
+TESTBED = ("accuracy", "loss", "up_kb", "down_kb", "target_steps", "target_s", "step_ms", "allreduce_ms", "link_use")
 FIGURES = ("accuracy", "loss", "up_kb", "down_kb", "target_steps", "compute_ms", "codec_ms", "network_ms", "faster",
            "network_faster", "target_s")
 SPARSE = (("omnireduce", (0.0, 0.9, 0.99)), ("sketch", (0.9, 0.95, 0.99)))  # codecs, and shares of blocks that are zero
@@ -76,7 +78,18 @@ def keep(folders: Sequence[Path], earlier: dict | None = None) -> dict:
             step = compute + figures["codec_ms"] + figures["network_ms"]
             figures["target_s"] = None if steps is None else 1e-3 * steps * step
     return {"environment": kept, "config": config, "parameters": parameters, "data": data, "rows": rows,
-            "sparse": sparse() if earlier is None else earlier["sparse"], "plans": plans(rows, parameters, config)}
+            "sparse": sparse() if earlier is None else earlier["sparse"], "plans": plans(rows, parameters, config),
+            "testbed": [] if earlier is None else earlier["testbed"]}
+
+
+def keep_testbed(folders: Sequence[Path], kept: dict) -> dict:
+    """Returns the figures that are kept, with those of finished runs of experiments/codecs-testbed.toml."""
+    from ina.lab.results import compare
+
+    results = [result for folder in folders for result in compare.points(folder)]
+    rows = [{"model": result.config.model, "codec": result.config.codec, "workers": result.config.workers,
+             **{name: summary[name] for name in TESTBED}} for result in results for summary in result.summary]
+    return {**kept, "testbed": rows}
 
 
 def variant(config: Compression) -> str:
@@ -175,6 +188,7 @@ def page(kept: dict) -> str:
         parts.append(f"![Accuracy and bytes of a step by codec](plots/codecs-{model}.svg)\n")
         if others:
             parts.append(f"Not trained yet by: {', '.join(f'`{codec}`' for codec in others)}.\n")
+    parts.append(testbed(kept))
     parts.append("## Where compression pays\n\nThe planner's estimate (`codec = \"auto:...\"` with all codecs above) by the "
                  "time of an exchange\nalone, whatever a codec costs in accuracy, from the bytes and seconds that were "
                  "measured:\n")
@@ -196,6 +210,31 @@ def page(kept: dict) -> str:
                  f"{environment['cores']} cores, other work beside it, {versions}"
                  f"{''.join(f'; added: {each}' for each in environment.get('added', []))}</small>\n")
     return "\n".join(parts)
+
+
+def testbed(kept: dict) -> str:
+    """Returns the section on trainings in the testbed, beside what virtual time says of them; empty without any."""
+    if not kept["testbed"]:
+        return ""
+    estimated = {(row["model"], name(row)): row["rates"][RATES[0]]["target_s"] for row in kept["rows"]}
+    dense = next(row["allreduce_ms"] for row in kept["testbed"] if row["codec"] == "block")
+
+    def seconds(value: float | None) -> str:
+        return "—" if value is None else f"{value:.2f}"
+
+    rows = [[f"`{row['codec']}`", f"{row['up_kb']:.1f}", f"{row['loss']:.3f}", f"{row['accuracy']:.1%}",
+             "—" if row["target_steps"] is None else f"{row['target_steps']}", seconds(row["target_s"]),
+             seconds(estimated.get((row["model"], row["codec"]))), f"{row['step_ms']:.1f}", f"{row['allreduce_ms']:.2f}",
+             f"{dense / row['allreduce_ms']:.2f}", f"{row['link_use']:.0%}"] for row in kept["testbed"]]
+    target, workers, model = f"{kept['config']['target']:.0%}", kept["testbed"][0]["workers"], kept["testbed"][0]["model"]
+    head = ["codec", "kB up", "loss", "accuracy", f"steps to {target}", f"s to {target}", "virtual time's estimate, s",
+            "step, ms", "all-reduce, ms", "times as fast", "link's use"]
+    return (
+        f"## On links of 100 Mb/s, in the testbed\n\n`ina experiment run codecs-testbed`: {workers} ranks of torch as processes "
+        f"in network namespaces, a switch of its own and the model `{model}`, by the clock on the wall. One bucket, whose "
+        "all-reduce begins when the backward pass has ended, as in the estimate; the processes share this machine's cores, so "
+        "compute and codecs take longer than there.\n\n" + table(head, rows)
+    )
 
 
 def line(row: dict) -> list[str]:
@@ -272,8 +311,10 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
     parser = argparse.ArgumentParser(description="Keeps the figures of trainings by codecs, of which `make docs` writes a page.")
     parser.add_argument("--add", action="store_true", help="to those that are kept, instead of them")
+    parser.add_argument("--testbed", action="store_true", help="of `ina experiment run codecs-testbed`, beside the others")
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a finished `ina experiment run codecs`")
     arguments = parser.parse_args()
-    figures = keep(arguments.folders, json.loads(KEPT.read_text()) if arguments.add else None)
+    earlier = json.loads(KEPT.read_text()) if arguments.add or arguments.testbed else None
+    figures = keep_testbed(arguments.folders, earlier) if arguments.testbed else keep(arguments.folders, earlier)
     KEPT.write_text(json.dumps(figures, indent=1) + "\n")
     print(f"{KEPT}: written; `make docs` writes the page")
