@@ -434,6 +434,16 @@ def spread(index: int) -> int:
 
 
 @pytest.mark.build
+def test_frames_of_indices_are_7_6_times_smaller():
+    """1,024 values: four frames of float32, or one of THC's indices, headers included (docs/guide/codecs.md)."""
+    worker = Worker(WorkerConfig(worker=0, workers=2, slots=8, values=256, life=1, protocol="thc"))
+    worker.submit(np.ones(512, np.int32), reduction=protocols.OWN)
+    _, *frames = worker.frames_to_send(0)  # the first one opens the tensor
+    assert [len(frame) for frame in frames] == [576, 576]
+    assert round(4 * protocols.frame_bytes("switchml", 256) / len(frames[0]), 1) == 7.6
+
+
+@pytest.mark.build
 @pytest.mark.parametrize("protocol", SENT)
 def test_wireshark_and_scapy_read_the_frames_of_each_program(tmp_path, protocol):
     """The worker's own frames, as a capture has them. A packet of zeros is one to OmniReduce only."""
