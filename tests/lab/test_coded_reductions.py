@@ -5,6 +5,7 @@ import pytest
 from capabilities import need
 
 from ina import codecs
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.base.settings import ConfigError
 from ina.codecs.lanes import Packing
 from ina.codecs.omnireduce import BLOCK, blocks_of, used_blocks
@@ -16,20 +17,44 @@ MILLION = 1_000_000
 HEADERS = 76  # bytes of a packet of 256 values, Ethernet's included, in SwitchML's paper
 
 
+@pytest.fixture
+def tensors(monkeypatch) -> list[np.ndarray]:
+    """Tensors of the workers, once they are made."""
+    made: list[np.ndarray] = []
+    make = allreduce._tensors
+    monkeypatch.setattr(allreduce, "_tensors", lambda rng, config: made.extend(make(rng, config)) or made)
+    return made
+
+
+def union_of(tensors: list[np.ndarray]) -> int:
+    """Returns the number of values in blocks that are not zero at some worker."""
+    return BLOCK * np.count_nonzero(np.any([used_blocks(each) for each in tensors], axis=0))
+
+
 @pytest.mark.build
 @pytest.mark.parametrize("rate", [10e9, 100e9])
 @pytest.mark.parametrize(("sparsity", "size"), [(0.0, 1 << 18), (0.9, 1 << 20), (0.99, 1 << 21), (0.999, 1 << 22)])
-def test_omnireduce_takes_the_time_of_the_unions_bytes(monkeypatch, rate, sparsity, size):
+def test_omnireduce_takes_the_time_of_the_unions_bytes(tensors, rate, sparsity, size):
     need("cc")
-    tensors: list[np.ndarray] = []
-    make = allreduce._tensors
-    monkeypatch.setattr(allreduce, "_tensors", lambda rng, config: tensors.extend(make(rng, config)) or tensors)
     config = AllReduce(codec="omnireduce", dtype="float32", elements=size, workers=8, sparsity=sparsity, rate=rate)
     measured = config.measure()[0].seconds
-    union = BLOCK * np.count_nonzero(np.any([used_blocks(each) for each in tensors], axis=0))
+    union = union_of(tensors)
     index = 4 * -(-blocks_of(size) // 8)  # counts to 8 take 4 bits
     round_trip = 2 * config.delay + 8 * (4 * BLOCK + HEADERS) / rate
     expected = 8 * (4 * union * (1 + HEADERS / 1024) + index) / rate + 3 * round_trip
+    assert measured == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.build
+@pytest.mark.parametrize(("sparsity", "size"), [(0.0, 1 << 18), (0.5, 1 << 19), (0.9, 1 << 20), (0.96, 1 << 20), (0.99, 1 << 21)])
+def test_look_ahead_takes_the_time_of_the_unions_bytes(tensors, sparsity, size):
+    """With slots for a few round trips. Each slot's first packet is its index: of 64 bytes, where its block is zero."""
+    need("cc")
+    config = AllReduce(codec="omnireduce-ahead", protocol="omnireduce", dtype="float32", elements=size, workers=8,
+                       sparsity=sparsity, rate=10e9, pool=32)
+    measured = config.measure()[0].seconds
+    index, round_trip = config.pool * (64 + ETHERNET_OVERHEAD), 2 * config.delay + 8 * (4 * BLOCK + HEADERS) / config.rate
+    expected = 8 * (4 * union_of(tensors) * (1 + HEADERS / 1024) + index) / config.rate + 2 * round_trip
     assert measured == pytest.approx(expected, rel=0.05)
 
 
