@@ -197,6 +197,17 @@ say(well=True); dist.destroy_process_group()
         assert report["well"]
 
 
+def test_rounds_of_other_sizes_are_the_codecs_fault(tmp_path):
+    body = "return (yield codecs.Round(np.zeros(100 + call.rank, np.int32)))[:1].astype(np.float32)"
+    for rank in run(tmp_path, 2, OWN.format(body=body) + """
+try: reduce(torch.ones(5000)).wait()
+except RuntimeError as error: say(error=str(error))
+"""):
+        error = rank.report["error"]
+        assert "a round has other words on each" in error and "all ranks are in allreduce SUM of float32 by own" in error, error
+        assert "does not add up" not in error
+
+
 def test_a_codec_that_fails_on_one_rank_fails_on_all(tmp_path):
     body = "assert call.rank != 1, 'no room'; words = yield codecs.Round(values); return words"
     results = run(tmp_path, 3, OWN.format(body=body) + """
