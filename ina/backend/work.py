@@ -323,8 +323,8 @@ class SwitchWork(LazyWork):
                 if difference := self._roll_call.differing(self._call):
                     raise RuntimeError(f"{error}: {difference}") from None
                 if self._roll_call.agree and in_rounds:
-                    raise RuntimeError(f"{error}: all ranks are in {self._call.agreed}, but a round has other words on each: a codec "
-                                       "yields as many of one kind, in the same rounds, on all ranks") from None
+                    raise RuntimeError(f"{error}: all ranks are in {self._call.agreed}, but a round has other words on each: a "
+                                       "codec yields as many of one kind, in the same rounds, on all ranks") from None
                 if self._roll_call.agree:
                     raise RuntimeError(self._job.blame_protocol(self._call.agreed)) from None
             raise

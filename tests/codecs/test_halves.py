@@ -107,7 +107,7 @@ def test_blocks_may_be_long(dtype):
 @pytest.mark.parametrize("largest", [1.0, 3e-18, 3e38, 1e-30, 2e-40])
 @pytest.mark.parametrize("average", [False, True])
 def test_results_are_rounded_once(largest, average):
-    """Whether a product with the unit is of float32 or, where its unit is none, of float64."""
+    """Products with a unit that is a float32, and with one that is none."""
     codec, workers = codecs.named("lanes-16"), 3
     own = [largest * np.random.default_rng(rank).uniform(-1, 1, 1000).astype(np.float32) for rank in range(workers)]
     running = [codec.reduce(each, codecs.Call(workers, rank, average)) for rank, each in enumerate(own)]

@@ -102,7 +102,7 @@ def test_zeros_of_one_worker_do_not_hide_anothers():
 
 @pytest.mark.parametrize("workers", [3, 255, 257, 511, 513, 777, 1023])
 def test_an_average_beside_a_tie_is_rounded_once(workers):
-    """What is beside it is far below: the digits in between are zero."""
+    """Digits between the tie and what is beside it are zero."""
     rng = np.random.default_rng(workers)
     own = np.zeros((workers, 64))
     for i in range(own.shape[1]):
