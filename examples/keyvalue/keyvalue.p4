@@ -49,7 +49,8 @@ const bit<4> CLEARED = 8;
  * |             taken             |             check             |
  * +-------------------------------+-------------------------------+
  * count        pairs that the packet had when it was sent
- * incarnation  of the stream, in its table entry and its slots: unlike that of any other stream, or of this one before a restart
+ * incarnation  of the stream, in its table entry, cells and slots: never 0, unlike that of any other stream, and after each restart
+ *              of the switch another one
  * number       of the packet: each sender's begin at 0; in READ, CLEAR and their answers: of a row of 16 slots
  * taken        bit i: pair i is in the switch, and not in the packet
  * check        RFC 1071 checksum over this header and the pairs
@@ -100,6 +101,7 @@ struct host_t {
 struct metadata_t {
     Drop    drop;
     bit<8>  left;         // pairs that the parser has not seen yet
+    bool    up;           // DATA, LONG or END
     host_t  receiver;
     host_t  sender;
     bit<32> incarnation;
@@ -178,12 +180,12 @@ control Admission(in headers_t hdr, inout metadata_t meta, in standard_metadata_
 
     apply {
         bit<16> check;
-        bool up = hdr.keyvalue.kind == DATA || hdr.keyvalue.kind == LONG || hdr.keyvalue.kind == END;
+        meta.up = hdr.keyvalue.kind == DATA || hdr.keyvalue.kind == LONG || hdr.keyvalue.kind == END;
         bool row = hdr.keyvalue.kind == READ || hdr.keyvalue.kind == CLEAR;
         bit<16> length = HEADER_BYTES + PAIR_BYTES * (bit<16>)hdr.keyvalue.count;
         checksum.apply(hdr, check);
         if (standard.parser_error != error.NoError || hdr.keyvalue.version != KEYVALUE_VERSION
-                || !(up || row || hdr.keyvalue.kind == ACK) || up != (hdr.keyvalue.count != 0) || hdr.keyvalue.taken != 0
+                || !(meta.up || row || hdr.keyvalue.kind == ACK) || meta.up != (hdr.keyvalue.count != 0) || hdr.keyvalue.taken != 0
                 || hdr.udp.length != length + 8 || hdr.ipv4.total_len != length + 28) {
             meta.drop = Drop.MALFORMED;
         } else if (standard.checksum_error == 1 || check != hdr.keyvalue.check) {
@@ -194,7 +196,7 @@ control Admission(in headers_t hdr, inout metadata_t meta, in standard_metadata_
             meta.drop = Drop.WRONG_SOURCE;
         } else {
             host_t source = meta.receiver;
-            if (up) {
+            if (meta.up) {
                 source = meta.sender;
             }
             if (hdr.ipv4.src_addr != source.ip || hdr.udp.src_port != source.udp_port || standard.ingress_port != source.port) {
@@ -272,14 +274,14 @@ control KeyvalueIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     Checksum() checksum;
     Forwarding() forwarding;
 
-    action send(host_t host) {
+    action send(in host_t host) {
         hdr.ethernet.dst_addr = host.mac;
         hdr.ipv4.dst_addr = host.ip;
         hdr.udp.dst_port = host.udp_port;
         hdr.udp.checksum = 0;
         standard.egress_spec = host.port;
     }
-    action answer(host_t host, bit<4> kind, bit<8> count) {
+    action answer(in host_t host, in bit<4> kind, in bit<8> count) {
         hdr.ethernet.src_addr = hdr.ethernet.dst_addr;
         hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
         hdr.udp.src_port = hdr.udp.dst_port;
@@ -294,12 +296,11 @@ control KeyvalueIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             return;
         }
         mark_to_drop(standard);
-        bool up = hdr.keyvalue.kind == DATA || hdr.keyvalue.kind == LONG || hdr.keyvalue.kind == END;
         bool fresh = true;
         bit<32> cell = 0;
         bit<32> next = 0;
         admission.apply(hdr, meta, standard);
-        if (meta.drop == Drop.NONE && up) {
+        if (meta.drop == Drop.NONE && meta.up) {
             cell = meta.window + hdr.keyvalue.number % WINDOW;
             bit<32> incarnation;
             incarnations.read(incarnation, cell);
@@ -323,12 +324,11 @@ control KeyvalueIngress(inout headers_t hdr, inout metadata_t meta, inout standa
         } else {
             marks.read(meta.taken, cell);
         }
-        if (fresh && up) {
+        if (fresh && meta.up) {
             incarnations.write(cell, meta.incarnation);
             nexts.write(cell, hdr.keyvalue.number + WINDOW);
             marks.write(cell, meta.taken);
         }
-
         bit<16> length = HEADER_BYTES;
 #define LEAVE_OUT(i) if (meta.taken[i:i] == 1) { \
             hdr.pairs[i].setInvalid(); \

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ina.base import paths
-from ina.p4 import Switch, TableEntry
+from ina.p4 import RegisterEntry, Switch, TableEntry
 from ina.p4 import compile as compile_p4
 from ina.p4.compiler import frontend
 from ina.p4.compiler.reference.interpreter import Interpreter
@@ -116,9 +116,11 @@ def test_streams_share_the_slots_and_free_them(small, narrow):
         assert receiver.counts == Counter(texts[number])
     late = list(net.events)  # frames of the first streams that are still under way
     net.switch.delete(*net.switch.read(TableEntry("stream")), *net.switch.read(TableEntry("sender")))
-    again = net.add_stream(1, streams(texts[2], 2))  # the number of an earlier stream, at other ports
+    net.endpoints.clear()  # streams of the same numbers follow, at the same ports, with the same cells of the switch
+    net.timers.clear()
+    again = [net.add_stream(number, streams(texts[number], 2)) for number in texts]
     net.run()
-    assert late and again.counts == Counter(texts[2])
+    assert late and [receiver.counts for receiver in again] == [Counter(texts[number]) for number in texts]
 
 
 @pytest.mark.build
@@ -190,7 +192,8 @@ def interrupted(program, texts, share, new_incarnation):
 @pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.8, 0.95])
 def test_a_restart_is_noticed(small, narrow, share):
     net = interrupted(small, words(1, 800, 30), share, True)
-    with pytest.raises(TimeoutError, match=r"^stream 1, (sender|receiver) .*waits for .*: no answer in 1 s; .*'old_stream': \d+"):
+    message = r"^stream 1, (sender|receiver) .*waits for .*: nothing came for 1 s; .*'old_stream': \d+"
+    with pytest.raises(TimeoutError, match=message):
         net.run()
 
 
@@ -216,13 +219,13 @@ def test_waiting_ends_and_says_for_what(small, narrow):
     net.add_stream(1, streams(words(1, 100, 10), 1))
     del net.endpoints[0]  # only the sender
     net.endpoints[0].host = kv.Host(0)
-    with pytest.raises(TimeoutError, match="stream 1, sender 0 waits for the acknowledgement of packet 0: no answer in 1 s"):
+    with pytest.raises(TimeoutError, match="stream 1, sender 0 waits for the acknowledgement of packet 0: nothing came for 1 s"):
         net.run()
     net = network(small)
     net.add_stream(4, [[], [(b"a", 1)]])
-    net.endpoints[2].to_send = lambda now: []  # a sender that has died
+    net.endpoints[2].to_send = lambda now: []  # a sender that has died, and tells nobody
     net.endpoints[2].progress = 10**15
-    with pytest.raises(TimeoutError, match="stream 4, receiver waits for the end of sender 1: no answer in 1 s"):
+    with pytest.raises(TimeoutError, match="stream 4, receiver waits for the end of sender 1: nothing came for 60 s"):
         net.run()
 
 
@@ -300,6 +303,13 @@ GOOD = frame(1, kv.DATA, 0, padded(b"a", b"b"))
 FAR = 2**32 - WINDOW
 
 
+def forged(place, field):
+    """GOOD with another field of IPv4 or UDP, and IPv4's checksum for it."""
+    packet = GOOD[:24] + bytes(2) + GOOD[26:]
+    packet = packet[:place] + field + packet[place + len(field) :]
+    return packet[:24] + kv.checksum(packet[14:34]).to_bytes(2) + packet[26:]
+
+
 @pytest.mark.build
 @pytest.mark.parametrize(("port", "packet", "reason"), [
     (1, GOOD[:45], "malformed"), (1, GOOD[:-1], "malformed"), (1, GOOD[:60], "malformed"),
@@ -313,6 +323,8 @@ FAR = 2**32 - WINDOW
     (1, frame(1, kv.DATA, 0, padded(b"a"), stream=2), "unknown_stream"),
     (1, frame(1, kv.DATA, 0, padded(b"a"), sender=2), "wrong_source"),
     (1, frame(1, kv.DATA, 0, padded(b"a"), sender=1), "wrong_source"),
+    (1, forged(26, kv.Host(2).entry["ip"].to_bytes(4)), "wrong_source"),
+    (1, forged(34, kv.Host(2).entry["udp_port"].to_bytes(2)), "wrong_source"),
     (2, GOOD, "wrong_source"), (1, frame(1, kv.ACK), "wrong_source"), (1, frame(1, kv.READ), "wrong_source"),
     (1, frame(0, kv.CLEAR), "wrong_source"), (0, frame(0, kv.DATA, 0, padded(b"a")), "wrong_source"),
     (1, frame(1, kv.DATA, 0, padded(b"a"), incarnation=2), "old_stream"), (0, frame(0, kv.CLEAR, incarnation=0), "old_stream"),
@@ -331,6 +343,14 @@ def test_a_number_from_before_the_window_is_stale(net):
         net.switch.process(1, frame(1, kv.DATA, number, padded(b"a")))
     assert net.switch.process(1, frame(1, kv.DATA, 0, padded(b"a"))) == []
     assert net.drops() == {"stale": 1} and sum(net.switch.register("values")) == 3
+
+
+@pytest.mark.build
+def test_numbers_do_not_begin_again_at_their_end(net):
+    """A sender's packet FAR would make its cell expect packet 0."""
+    net.switch.modify(RegisterEntry("nexts", WINDOW, FAR), RegisterEntry("incarnations", WINDOW, 1))  # sender 0 is at port 1
+    assert net.switch.process(1, frame(1, kv.DATA, FAR, padded(b"a"))) == []
+    assert net.drops() == {"outside": 1} and not net.switch.register("owners").any()
 
 
 @pytest.mark.build
@@ -506,7 +526,8 @@ def compare(switch, drops, seed, count):
         for out, answer in sent:
             answers += 1
             own = kv.Host(out).entry
-            assert (answer[30:34], answer[36:38]) == (own["ip"].to_bytes(4), own["udp_port"].to_bytes(2))
+            assert answer[:6] == own["mac"].to_bytes(6) and answer[30:34] == own["ip"].to_bytes(4)
+            assert answer[36:38] == own["udp_port"].to_bytes(2) and answer[40:42] == bytes(2)  # UDP's checksum: none
             assert Reference.fold(answer[14:34]) == 0xFFFF
             assert len(answer) - len(packet[whole:]) == 34 + int.from_bytes(answer[38:40]) == 14 + int.from_bytes(answer[16:18])
     assert drops() == {name: number for name, number in reference.drops.items() if number}
