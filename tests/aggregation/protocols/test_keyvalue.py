@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import random
 import struct
@@ -383,7 +384,8 @@ def test_endpoints_count_what_they_do_not_take():
 class Reference:
     """Behaviour of keyvalue.p4 in plain Python, for frames of its UDP port; answers are (port, content behind UDP)."""
 
-    def __init__(self, streams, senders):
+    def __init__(self, streams, senders, width=WINDOW):
+        self.width = width
         self.streams, self.senders = streams, senders  # stream -> (incarnation, port); (stream, sender) -> port
         self.slots: dict[int, tuple[int, bytes, int]] = {}
         self.seen: dict[tuple[int, int], tuple[int, dict[int, int]]] = {}  # window -> incarnation, marks of packets by number
@@ -440,11 +442,12 @@ class Reference:
         if self.seen.get(host, (0,))[0] != incarnation:
             self.seen[host] = incarnation, {}
         marks = self.seen[host][1]
-        cell = [n for n in marks if n % WINDOW == number % WINDOW]
-        following = max(cell, default=number % WINDOW - WINDOW) + WINDOW
-        if number > following or number > 0xFFFFFFFF - WINDOW:
+        width = self.width
+        cell = [n for n in marks if n % width == number % width]
+        following = max(cell, default=number % width - width) + width
+        if number > following or number > 0xFFFFFFFF - width:
             raise ValueError("outside")
-        if number < following - WINDOW:
+        if number < following - width:
             raise ValueError("stale")
         return marks
 
@@ -572,6 +575,75 @@ def test_the_reference_would_notice_a_pair_that_is_added_twice():
     reference, packet = Reference(STREAMS, PORTS), frame(1, kv.DATA, 0, padded(b"a"))
     assert reference.process(1, packet) == reference.process(1, packet)
     assert [entry[2] for entry in reference.slots.values()] == [1]
+
+
+# ---- every interleaving of a small stream
+
+
+def walk(reference, packets, expected):
+    """Walks every state of a sender, the reference and the receiver, where the network delivers each frame that was ever sent at
+    any time and any number of times, or never. Returns (states, final states)."""
+    sender, receiver = kv.Sender(kv.Host(1), 1, 1, 0, []), kv.Receiver(kv.Host(0), 1, 1, 1, 1)
+    sums = kv.check_words(expected.items())
+    sender.packets = iter([*packets, (kv.END, [(sums[0].to_bytes(16), sums[1])]), None])
+    sender.ahead = next(sender.packets)
+    start = sender, reference, receiver, frozenset((0, 1, sent) for sent in sender.to_send(0))
+    waiting, seen, final = [start], set(), 0
+    while waiting:
+        *parts, frames = waiting.pop()
+        for to, port, content in frames:
+            sender, reference, receiver = copy.deepcopy(parts)
+            if to == 0:
+                answers = [(1, out, framed(answer)) for out, answer in reference.process(port, content)]
+            else:
+                host = (receiver, sender)[port]
+                host.sent = dict.fromkeys(host.sent, -kv.RTO)  # a time-out: what has no answer is sent again
+                answers = [(0, port, sent) for sent in [*host.receive(content, 0), *host.to_send(0)]]
+            after = frames | set(answers)
+            state = repr((sender.next, sorted(sender.frames), reference.slots, reference.seen, sorted(receiver.counts.items()),
+                          receiver.numbers, receiver.ends, receiver.steps)), after
+            if state in seen:
+                continue
+            seen.add(state)
+            waiting.append((sender, reference, receiver, after))
+            unread = reference.slots.values() if receiver.step == kv.READ else ()
+            assert receiver.counts + Counter({key.rstrip(b"\0"): total for _, key, total in unread}) <= expected
+            if receiver.done:
+                final += 1
+                assert receiver.counts == expected and not reference.slots and sender.ahead is None
+    return len(seen), final
+
+
+def framed(content):
+    return bytes(38) + (8 + len(content)).to_bytes(2) + bytes(2) + content
+
+
+FIRST, SECOND = colliding(2)
+SMALL = [(kv.DATA, padded(SECOND, FIRST)), (kv.DATA, padded(FIRST, b"b", SECOND)), (kv.DATA, padded(FIRST))]
+EXPECTED = Counter({FIRST: 3, SECOND: 2, b"b": 1})
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_every_interleaving_ends_with_the_right_counts(monkeypatch, width):
+    monkeypatch.setattr(kv, "WINDOW", width)
+    states, final = walk(Reference({1: (1, 0)}, {(1, 0): 1}, width), SMALL, EXPECTED)
+    assert final and states > 30
+
+
+class Forgetful(Reference):
+    """A switch that looks at repeated packets anew."""
+
+    def window(self, host, incarnation, number):
+        super().window(host, incarnation, number).pop(number, None)
+        return super().window(host, incarnation, number)
+
+
+@pytest.mark.fast
+def test_the_walk_notices_a_switch_that_forgets(monkeypatch):
+    monkeypatch.setattr(kv, "WINDOW", 2)
+    with pytest.raises(AssertionError, match="<= Counter"):
+        walk(Forgetful({1: (1, 0)}, {(1, 0): 1}, 2), SMALL, EXPECTED)
 
 
 # ---- the command line
