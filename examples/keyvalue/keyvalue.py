@@ -14,7 +14,7 @@ import struct
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -385,14 +385,27 @@ def zipf(words: int, vocabulary: int, seed: int) -> list[str]:
     return random.Random(seed).choices([f"word{rank}" for rank in range(1, vocabulary + 1)], weights, k=words)
 
 
+def within(least: int, most: int) -> Callable[[str], int]:
+    """Returns the type of an option that is a whole number from ``least`` to ``most``."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text}: expected a whole number from {least} to {most}")
+        return int(text)
+
+    return number
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Counts words in a switch.")
     parser.add_argument("files", nargs="*", type=Path, help="texts in UTF-8; none: words drawn from a Zipf distribution")
-    for name, value, text in (
-        ("senders", 4, "words are dealt out to them"), ("slots", 512, "of the switch: a power of two from 16"),
-        ("words", 20_000, "to draw"), ("vocabulary", 2_000, "different words to draw from"), ("seed", 1, "of words and faults"),
+    for name, value, least, most, text in (
+        ("senders", 4, 1, 255, "words are dealt out to them"),
+        ("slots", 512, PAIRS, 16384, "of the switch: a power of two from 16"),
+        ("words", 20_000, 0, 10**8, "to draw"), ("vocabulary", 2_000, 1, 10**6, "different words to draw from"),
+        ("seed", 1, 0, 2**63, "of words and faults"),
     ):
-        parser.add_argument(f"--{name}", type=int, default=value, help=f"{text} (default {value})")
+        parser.add_argument(f"--{name}", type=within(least, most), default=value, help=f"{text} (default {value})")
     for name in ("loss", "duplicate", "reorder", "corrupt"):
         parser.add_argument(f"--{name}", type=float, default=0.0, help="probability, of each packet on each link (default 0)")
     options = parser.parse_args(arguments)

@@ -663,10 +663,20 @@ def test_words_of_files_are_counted(tmp_path, capsys):
 @pytest.mark.build
 @pytest.mark.parametrize(("arguments", "message"), [
     (["nowhere.txt"], "No such file or directory: 'nowhere.txt'"), (["--loss", "2"], "loss is 2.0, expected a probability"),
-    (["--slots", "5"], "SLOTS must be a power of two"), (["--loss", "1", "--words", "9"], "waits for"),
-    (["--slots", "8"], "SLOTS must be at least 16"),
+    (["--slots", "100"], "SLOTS must be a power of two"), (["--loss", "1", "--words", "9"], "waits for"),
 ])
 def test_wrong_arguments_are_one_message(arguments, message, capsys):
     need("cc")
     assert kv.main(arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--slots", "8"], "--slots: 8: expected a whole number from 16 to 16384"), (["--senders", "0"], "--senders: 0: expected"),
+    (["--senders", "256"], "from 1 to 255"), (["--vocabulary", "none"], "--vocabulary: none: expected"),
+])
+def test_numbers_out_of_range_are_named(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        kv.main(arguments)
     assert message in capsys.readouterr().err
