@@ -265,7 +265,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
 
 control KeyvalueIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     counter(DROPS, CounterType.packets) drops;
-    // Packet q of a sender has cell q mod WINDOW: of its last packet, which pairs were taken, and which packet comes next.
+    // Packet q of a sender has cell q mod WINDOW, which knows the last packet there: its marks, and the number of the next.
     register<bit<32>>(SENDERS * WINDOW) incarnations;
     register<bit<32>>(SENDERS * WINDOW) nexts;
     register<bit<16>>(SENDERS * WINDOW) marks;

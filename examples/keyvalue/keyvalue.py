@@ -85,7 +85,7 @@ class Packet:
 
 def checksum(content: bytes) -> int:
     """Checksum of RFC 1071 over an even number of bytes; 0 over bytes that have their own in them."""
-    total = sum(struct.unpack(f"!{len(content) // 2}H", content))
+    total: int = sum(struct.unpack(f"!{len(content) // 2}H", content))
     return ~((total - 1) % 0xFFFF + 1) & 0xFFFF
 
 
