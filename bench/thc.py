@@ -55,7 +55,7 @@ def measure() -> list[Measurement]:
         actions: dict[str, Callable[[], object]] = {
             "norm": partial(lib.ina_thc_squares, count, px),
             "rotate": partial(lib.ina_thc_rotate, count, count, px, 1.0, 1, pz),
-            "quantise": partial(lib.ina_thc_quantise, table, count, pz, 1, pl),
+            "quantise": partial(lib.ina_thc_quantise, table, count, pz, 1.0, 1, pl),
             "NumPy's rotation": partial(numpy_hadamard, x),
             "torch's rotation": torch_hadamard(x),
         }

@@ -35,7 +35,8 @@ PUBLISHED = (
     ("THC (Li et al., NSDI'24, abstract)", "target accuracy 1.40 to 1.47 times as fast, with aggregation in the network",
      "its rotation and quantisation on GPUs, and trainings that are bound by the network: here codec and "
      "compute are those of one "
-     "core; the maximum of the norms overlaps with the rotation there, and is a round of its own here"),
+     "core; the maximum of the norms overlaps with the rotation there, as in ranks here, and is a round of its own in "
+     "virtual time"),
     ("OmniReduce (Fei et al., SIGCOMM'21)", "up to 8.2 times; 1.4 to 2.9 times at 100 Gb/s, for models bound by the network",
      "its models, whose embeddings have sparse gradients: ours are dense, so it gains nothing in the "
      "trainings; hosts' packet rates"),

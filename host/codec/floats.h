@@ -9,7 +9,7 @@
 
 #include "kernel.h"
 
-enum { INA_INFINITE = 0x7f800000 };                      /* bits of a float32; those of NaN are larger */
+enum { INA_INFINITE = 0x7f800000 }; /* bits of a float32; those of NaN are larger */
 enum { INA_SUBNORMAL_16 = 1 << 23, INA_INFINITE_16 = 31 << 23 }; /* of binary16 with its fraction where float32 has its own */
 
 INA_KERNEL_PART uint32_t bits_of(float number)

@@ -163,7 +163,7 @@ INA_KERNEL_PART void put_value(uint32_t floats, void *x, size_t i, float value)
         ((uint16_t *)x)[i] = floats == INA_FLOATS_BF16 ? narrowed_bf16(value) : narrowed_fp16(value);
 }
 
-static size_t size_of(uint32_t floats)
+INA_KERNEL_PART size_t size_of(uint32_t floats)
 {
     return floats == INA_FLOATS_32 ? 4 : 2;
 }
@@ -238,7 +238,7 @@ INA_KERNEL_PART int32_t rounded(float v, float largest, int32_t fraction)
     return (int32_t)((v + addend) - addend);
 }
 
-/* Units of 2^-60 and more: others' inverse may be infinite, and is multiplied by in two parts, the first of which is `up`. */
+/* up, factor: together the inverse of the unit, which by itself may be infinite. */
 INA_KERNEL_PART uint32_t put_lane(uint32_t floats, size_t count, const void *restrict x, float up, float factor, float largest,
                                   int32_t fraction, uint32_t at, int32_t *restrict words)
 {
@@ -253,7 +253,7 @@ INA_KERNEL_PART uint32_t put_lane(uint32_t floats, size_t count, const void *res
     return flushed;
 }
 
-/* With constants that the compiler drops from the loop. */
+/* Constants drop out of the loop: of a usual unit, and of whole numbers. */
 INA_KERNEL_PART uint32_t put_block(uint32_t floats, size_t count, const void *restrict x, double unit, const struct ina_element *e,
                                    uint32_t at, int32_t *restrict words)
 {

@@ -126,30 +126,31 @@ INA_KERNEL double ina_thc_squares(size_t count, const float *x)
 
 enum { CHUNK = 256 }; /* levels as wide as the floats, then narrow: each loop has one width */
 
-INA_KERNEL static void quantise(const struct ina_thc_table *restrict t, size_t count, float *restrict z, uint32_t seed, uint32_t place,
-                                uint8_t *restrict levels)
+INA_KERNEL static void quantise(const struct ina_thc_table *restrict t, size_t count, float *restrict z, float factor, uint32_t seed,
+                                uint32_t place, uint8_t *restrict levels)
 {
     const float limit = t->limit, most = (float)t->granularity, units = most / (2 * limit), unit = 2 * limit / most;
     int32_t wide[CHUNK];
     for (uint32_t i = 0; i < (uint32_t)count; i++) {
-        float u = (z[i] + limit) * units;
+        const float value = z[i] * factor;
+        float u = (value + limit) * units;
         u = u > 0 ? u : 0;
         u = u < most ? u : most;
         const int32_t k = (int32_t)u;
         const float low = t->low[k], gap = t->gap[k];
         const float level = low + ((u - low) > gap * chance_of(seed, place + i) ? gap : 0.0f);
         wide[i] = (int32_t)level;
-        z[i] -= level * unit - limit;
+        z[i] = value - (level * unit - limit);
     }
     for (uint32_t i = 0; i < (uint32_t)count; i++)
         levels[i] = (uint8_t)wide[i];
 }
 
-void ina_thc_quantise(const struct ina_thc_table *t, size_t size, float *z, uint64_t seed, uint8_t *levels)
+void ina_thc_quantise(const struct ina_thc_table *t, size_t size, float *z, float factor, uint64_t seed, uint8_t *levels)
 {
     const uint32_t half = (uint32_t)(seed ^ seed >> 32);
     for (size_t at = 0; at < size; at += CHUNK)
-        quantise(t, size - at < CHUNK ? size - at : CHUNK, z + at, half, (uint32_t)at, levels + at);
+        quantise(t, size - at < CHUNK ? size - at : CHUNK, z + at, factor, half, (uint32_t)at, levels + at);
 }
 
 INA_KERNEL void ina_thc_dequantise(const struct ina_thc_table *t, size_t size, const int32_t *sums, uint32_t workers, float *z)

@@ -30,8 +30,8 @@ double ina_thc_squares(size_t count, const float *x);
 void ina_thc_rotate(size_t count, size_t size, const float *x, double factor, uint64_t seed, float *z);
 /* x = factor D H z, without what was behind it; z is destroyed. */
 void ina_thc_rotate_back(size_t count, size_t size, float *x, double factor, uint64_t seed, float *z);
-/* The levels that stand for z, which becomes what they miss. */
-void ina_thc_quantise(const struct ina_thc_table *table, size_t size, float *z, uint64_t seed, uint8_t *levels);
+/* The levels that stand for factor z; z becomes what they miss. */
+void ina_thc_quantise(const struct ina_thc_table *table, size_t size, float *z, float factor, uint64_t seed, uint8_t *levels);
 /* z = the sum of the workers' values, of the sums of their levels. */
 void ina_thc_dequantise(const struct ina_thc_table *table, size_t size, const int32_t *sums, uint32_t workers, float *z);
 

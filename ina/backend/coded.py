@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 PIECE = 1 << 20  # elements of a sum: few enough that all digits of the widest floats fit into memory
 WIDE = (torch.float64, torch.complex128)
 Coding = Callable[[torch.Tensor], torch.Tensor]
+Result = TypeVar("Result")
 
 
 class CodecError(RuntimeError):
@@ -59,6 +61,7 @@ class Coded(Sum):
         if (coming := self._next) is None:
             raise CodecError(f"ina: codec {self.codec.name}: it ended without a round through the switch, expected one at least")
         self._rounds += 1
+        self.meanwhile = None if coming.meanwhile is None else partial(self._compute, coming.meanwhile)
         self.reduction, self.average = int(coming.operation), coming.average
         self.buffer = torch.from_numpy(coming.words)
         if self.buffer.dtype not in (torch.int32, torch.float32) or not self.buffer.is_contiguous():
@@ -86,15 +89,23 @@ class Coded(Sum):
         """Runs the codec to its next round; returns its result at the end."""
         assert self._running is not None
         try:
-            self._next = self._running.send(words)  # type: ignore[arg-type]  # the first is None
+            self._next = self._compute(partial(self._running.send, words))  # type: ignore[arg-type]  # the first is None
         except StopIteration as end:
             self._next = None
             return end.value
-        except Exception as error:
-            raise CodecError(f"ina: codec {self.codec.name}: {type(error).__name__}: {error}") from error
         if self.last:
             raise CodecError(f"ina: codec {self.codec.name}: another round after {self._rounds}, expected at most `rounds`")
         return None
+
+
+    def _compute(self, step: Callable[[], Result]) -> Result:
+        """Runs a step of the codec. Raises CodecError: it has failed."""
+        try:
+            return step()
+        except StopIteration:
+            raise
+        except Exception as error:
+            raise CodecError(f"ina: codec {self.codec.name}: {type(error).__name__}: {error}") from error
 
 
 def travels(dtype: torch.dtype, codec: Codec) -> bool:

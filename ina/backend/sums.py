@@ -93,6 +93,7 @@ class Sum:
         self.buffer = self._encode()
         return self.buffer
 
+    meanwhile: Callable[[], object] | None = None  # what there is to compute while the buffer is on its way
     alike = True  # all ranks have as many elements; False: the route says how many each has
     in_rounds = False  # of words whose number is not known before they begin (coded.py)
 

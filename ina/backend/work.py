@@ -248,8 +248,11 @@ class SwitchWork(LazyWork):
                     raise RuntimeError(self._job.failure)
                 with self.as_called(), span(f"ina:{self._name} encode"):
                     buffer = part.begin()
-                stay = SLICE if part is self.parts[-1] and not self._asynchronous else 0.0
+                stay = SLICE if part is self.parts[-1] and not self._asynchronous and part.meanwhile is None else 0.0
                 ticket, number = self._job.submit(buffer, part.average, self._mark, stay, part.reduction, part.route)
+                if part.meanwhile is not None:
+                    with self.as_called(), span(f"ina:{self._name} encode"):
+                        part.meanwhile()
             except Exception as error:
                 self._fail(error)
                 break

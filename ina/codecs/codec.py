@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -30,11 +30,14 @@ ADD, MAXIMUM, OWN = Operation.ADD, Operation.MAXIMUM, Operation.OWN
 @dataclass(frozen=True)
 class Round:
     """One round through the switch: contiguous words, which the results replace, of int32, or of float32 in the protocol's own
-    code, whose results may be `average`s, rounded once. As many on all workers."""
+    code, whose results may be `average`s, rounded once. As many on all workers. ``meanwhile``: what the codec computes next
+    without the results, called while they are on their way, or not at all: `functools.cache` makes it one that is called again
+    behind them."""
 
     words: np.ndarray
     operation: Operation = ADD
     average: bool = False
+    meanwhile: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ So does a norm beyond float32.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -63,12 +64,18 @@ class Thc(Feedback):
         self.native = _table(self.table, thc_tables.limit(outside))
 
     def reduce(self, values: np.ndarray, call: Call) -> Rounds:
-        """Yields the norms, then the levels."""
+        """Yields the norms, during whose way it rotates the first part, then the levels."""
         self._check_room(call.workers)
         wanted = values + self.missed if self.missed.size == values.size else values
         cuts = parts(values.size)
-        norms = np.array([_norm(wanted[at : at + count]) for at, count, _ in cuts], np.float32).view(np.int32)
-        norms = yield Round(norms, MAXIMUM)
+        own = np.array([_norm(wanted[at : at + count]) for at, count, _ in cuts], np.float32)
+
+        @cache
+        def rotated() -> np.ndarray:
+            _, count, size = cuts[0]
+            return self._rotated(wanted[:count], size, own[0], (call.step, 0))
+
+        norms = yield Round(own.view(np.int32).copy(), MAXIMUM, meanwhile=rotated if cuts else None)
         norms = norms.copy()  # the round's words may be used again
         total = sum(size for _, _, size in cuts)
         levels = np.zeros(total, np.uint8)
@@ -76,7 +83,9 @@ class Thc(Feedback):
         for number, ((at, count, size), norm) in enumerate(zip(cuts, norms, strict=True)):
             if norm < INFINITE:
                 here = slice(at, at + count)
-                self._encode(wanted[here], missed[here], levels[at : at + size], norm, (call.step, number), call.rank)
+                seed = (call.step, number)
+                part = self._rotated(wanted[here], size, own[number], seed) if number else rotated()
+                self._encode(part, own[number], missed[here], levels[at : at + size], norm, seed, call.rank)
         words = yield self._sent(levels, call.workers)
         self.missed = missed
         sums = self._sums(words, total, call.workers)
@@ -85,15 +94,21 @@ class Thc(Feedback):
             self._decode(sums[at : at + size], result[at : at + count], norm, (call.step, number), call)
         return result
 
-    def _encode(self, wanted: np.ndarray, missed: np.ndarray, levels: np.ndarray, norm: np.int32, seed: tuple[int, int],
-                rank: int) -> None:
-        """Writes ``levels`` and what they miss of ``wanted``."""
-        scale, size = float(norm.view(np.float32)), levels.size
-        signs = lib.ina_thc_seed(*seed, 0)
+    def _rotated(self, wanted: np.ndarray, size: int, norm: np.float32, seed: tuple[int, int]) -> np.ndarray:
+        """Returns ``wanted``, rotated, in units of its own ``norm``."""
         rotated = np.empty(size, np.float32)
-        lib.ina_thc_rotate(wanted.size, size, pointer(wanted), 1 / scale if scale else 0, signs, pointer(rotated))
-        lib.ina_thc_quantise(self.native, size, pointer(rotated), lib.ina_thc_seed(*seed, rank + 1), pointer(levels))
-        lib.ina_thc_rotate_back(wanted.size, size, pointer(missed), scale / size, signs, pointer(rotated))
+        factor = 1 / float(norm) if 0 < norm < np.inf else 0.0
+        lib.ina_thc_rotate(wanted.size, size, pointer(wanted), factor, lib.ina_thc_seed(*seed, 0), pointer(rotated))
+        return rotated
+
+    def _encode(self, rotated: np.ndarray, own: np.float32, missed: np.ndarray, levels: np.ndarray, norm: np.int32,
+                seed: tuple[int, int], rank: int) -> None:
+        """Writes ``levels``, in units of all workers' largest ``norm``, and what they miss of values that are ``rotated`` in
+        units of their ``own``."""
+        scale, size = float(norm.view(np.float32)), levels.size
+        factor = float(own) / scale if scale else 0.0
+        lib.ina_thc_quantise(self.native, size, pointer(rotated), factor, lib.ina_thc_seed(*seed, rank + 1), pointer(levels))
+        lib.ina_thc_rotate_back(missed.size, size, pointer(missed), scale / size, lib.ina_thc_seed(*seed, 0), pointer(rotated))
 
     def _decode(self, sums: np.ndarray, result: np.ndarray, norm: np.int32, seed: tuple[int, int], call: Call) -> None:
         if norm >= INFINITE:

@@ -197,6 +197,37 @@ say(well=True); dist.destroy_process_group()
         assert report["well"]
 
 
+def test_a_codec_computes_while_its_words_are_on_their_way(tmp_path):
+    body = """
+        done = []
+        words = yield codecs.Round(np.ones(5000, np.int32), meanwhile=lambda: done.append(1))
+        return words.astype(np.float32) * len(done)
+    """
+    for report in succeed(run(tmp_path, 2, OWN.format(body=body.strip()) + """
+tensors = [torch.ones(5000) for _ in range(5)]
+reduce(tensors[0]).wait()
+works = [reduce(t) for t in tensors[1:]]
+for work in works[::-1] if rank else works: work.wait()
+assert all(t.tolist() == [n] * 5000 for t in tensors)
+say(well=True); dist.destroy_process_group()
+""")):
+        assert report["well"]
+
+
+def test_a_codec_that_fails_meanwhile_fails_on_all(tmp_path):
+    """In the next round: the words of this one are on their way."""
+    body = """
+        words = yield codecs.Round(np.ones(5000, np.int32), meanwhile=lambda: 1 // call.rank)
+        return (yield codecs.Round(words)).astype(np.float32)
+    """
+    failed, other = run(tmp_path, 2, OWN.format(body=body.strip()) + """
+try: reduce(torch.ones(5000)).wait()
+except RuntimeError as error: say(error=str(error))
+""")
+    assert "codec own: ZeroDivisionError" in failed.report["error"]
+    assert "Timed out" not in other.report["error"]
+
+
 def test_rounds_of_other_sizes_are_the_codecs_fault(tmp_path):
     body = "return (yield codecs.Round(np.zeros(100 + call.rank, np.int32)))[:1].astype(np.float32)"
     for rank in run(tmp_path, 2, OWN.format(body=body) + """

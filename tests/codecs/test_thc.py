@@ -53,7 +53,7 @@ def test_without_a_rotation_a_long_tail_is_lost():
     codec = Thc()
     rest, levels = own * np.float32(np.sqrt(own.size) / np.linalg.norm(own)), np.empty(own.size, np.uint8)
     before = rest.copy()
-    lib.ina_thc_quantise(codec.native, own.size, pointer(rest), 1, pointer(levels))
+    lib.ina_thc_quantise(codec.native, own.size, pointer(rest), 1.0, 1, pointer(levels))
     assert missed_share(before - rest, before) > 0.1
 
 
@@ -79,6 +79,24 @@ def test_the_rotation_is_hadamards(size):
     assert np.sum(z.astype(np.float64) ** 2) == pytest.approx(size * np.sum(x.astype(np.float64) ** 2), rel=1e-5)
     lib.ina_thc_rotate_back(size, size, pointer(back), 1 / size, 7, pointer(z))
     assert np.allclose(back, x, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [64, 1000, 70_000])
+def test_a_rotation_during_the_norms_way_is_the_same_as_behind_it(size):
+    own, ended = normal(size, 3), []
+    for early in (True, False):
+        running = Thc().reduce(own, codecs.Call(2, rank=1, step=5))
+        first = next(running)
+        if early:
+            first.meanwhile()
+        larger = (2 * first.words.view(np.float32)).view(np.int32)  # another worker's norms
+        second = running.send(larger)
+        assert second.meanwhile is None
+        words = second.words.copy()
+        with pytest.raises(StopIteration) as end:
+            running.send(second.words)
+        ended.append((words.tobytes(), end.value.value.tobytes()))
+    assert ended[0] == ended[1]
 
 
 def test_signs_are_common_and_fresh():
