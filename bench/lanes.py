@@ -36,10 +36,10 @@ def floats(name: str, x: np.ndarray, y: np.ndarray) -> dict[str, Callable[[], ob
     largest = np.empty(-(-x.size // codec.block), np.int32)
     words = np.empty(lib.ina_lanes_float_words(lanes), np.int32)
     lib.ina_lanes_scales(lanes, pointer(x), pointer(largest))
-    units = codec.all_units(largest, WORKERS)
+    units = codec.units(largest, WORKERS)
     up: dict[str, Callable[[], object]] = {
         f"{name}: largest": call(lib.ina_lanes_scales, lanes, x, largest),
-        f"{name}: units": partial(codec.all_units, largest, WORKERS),
+        f"{name}: units": partial(codec.units, largest, WORKERS),
         f"{name}: encode": call(lib.ina_lanes_encode, lanes, element, units, x, words),
     }
 

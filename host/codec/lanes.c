@@ -218,7 +218,7 @@ INA_KERNEL_PART int is_usual(double unit)
     return unit >= 0x1p-60 && unit < INFINITY;
 }
 
-/* Whether products of whole numbers below 2^24 with the unit are rounded once in float32: it is one. */
+/* True of a unit that is a float32: its product with a whole number below 2^24 is then rounded once in float32. */
 INA_KERNEL_PART int is_single(double unit)
 {
     return is_usual(unit) && (float)unit == unit;

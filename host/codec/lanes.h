@@ -41,9 +41,9 @@ uint64_t ina_lanes_words(const struct ina_lanes *lanes);
 void ina_lanes_pack_bytes(const struct ina_lanes *lanes, const uint8_t *x, uint8_t flip, int32_t *words);
 /* The sums of the workers' values; modulo 2^(width) in a highest lane that is narrower. */
 void ina_lanes_sum_bytes(const struct ina_lanes *lanes, const int32_t *words, uint8_t flip, int32_t *sums);
-/* The same, modulo 2^8. */
+/* Sums modulo 2^8. */
 void ina_lanes_wrap_bytes(const struct ina_lanes *lanes, const int32_t *words, uint8_t flip, uint8_t *sums);
-/* Of unsigned values, 1 where the sum is not zero, else 0. */
+/* Writes 1 where a sum of unsigned values is not zero, else 0. */
 void ina_lanes_any_bytes(const struct ina_lanes *lanes, const int32_t *words, uint8_t *any);
 
 /* count: values; up to 257 workers. */
@@ -53,8 +53,8 @@ void ina_lanes_sum_shorts(uint64_t count, const int32_t *words, int16_t *sums);
 uint64_t ina_lanes_float_words(const struct ina_lanes *lanes);
 /* Of each block, the bits of the largest |x|: a float32, which orders as an int32. */
 void ina_lanes_scales(const struct ina_lanes *lanes, const void *x, int32_t *largest);
-/* Of each block, the unit of which its largest value has so many: rounded to a float32, where it is a normal one. NaN, if it is
- * infinite or none. */
+/* Units of blocks: a block's largest value, as ina_lanes_scales has it, is `most` units; NaN where it is no finite number. A unit is
+ * rounded to float32, unless it would be subnormal there. */
 void ina_lanes_units(uint64_t blocks, const int32_t *largest, uint32_t most, double *units);
 /* units: of each block, not negative; blocks whose unit is none are not sent. Returns the values other than zero that became it. */
 uint64_t ina_lanes_encode(const struct ina_lanes *lanes, const struct ina_element *element, const double *units, const void *x,

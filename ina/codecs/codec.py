@@ -30,9 +30,10 @@ ADD, MAXIMUM, OWN = Operation.ADD, Operation.MAXIMUM, Operation.OWN
 @dataclass(frozen=True)
 class Round:
     """One round through the switch: contiguous words, which the results replace, of int32, or of float32 in the protocol's own
-    code, whose results may be `average`s, rounded once. As many on all workers. ``meanwhile``: what the codec computes next
-    without the results, called while they are on their way, or not at all: `functools.cache` makes it one that is called again
-    behind them."""
+    code, whose results may be `average`s, rounded once. As many on all workers.
+
+    ``meanwhile``: computes what the codec needs next and the results do not change. It may be called while the words are on
+    their way, where there is a way; so the codec calls it behind them, too, and `functools.cache` keeps what it has computed."""
 
     words: np.ndarray
     operation: Operation = ADD

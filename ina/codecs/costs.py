@@ -53,8 +53,6 @@ class Watched(Codec):
             began = time.perf_counter()
             try:
                 coming = running.send(result)  # type: ignore[arg-type]  # the first is None
-                if coming.meanwhile is not None:  # it takes time, too, though some of it may be hidden
-                    coming.meanwhile()
             except StopIteration as end:
                 return end.value
             finally:

@@ -147,8 +147,9 @@ class ScaledLanes(Codec):
         """Returns the values that travel. ValueError: lanes have no room for so many workers."""
 
     @abstractmethod
-    def units(self, largest: np.ndarray, workers: int) -> np.ndarray:
-        """Returns the units of blocks, as float64, from their largest values, which are finite; 0: all of its values are."""
+    def units(self, bits: np.ndarray, workers: int) -> np.ndarray:
+        """Returns the units of blocks, as float64, from the bits of their largest values, as int32. 0: all of a block's values
+        are; NaN: some are not finite."""
 
     def reduce(self, values: np.ndarray, call: Call) -> Rounds:
         lanes, element = self._native(values, call.workers)
@@ -156,21 +157,13 @@ class ScaledLanes(Codec):
         largest = np.empty(-(-values.size // self.block), np.int32)
         lib.ina_lanes_scales(lanes, source, pointer(largest))
         largest = yield Round(largest, MAXIMUM)
-        units = self.all_units(largest, call.workers)
+        units = self.units(largest, call.workers)
         words = np.empty(lib.ina_lanes_float_words(lanes), np.int32)
         self.flushed += lib.ina_lanes_encode(lanes, element, pointer(units), source, pointer(words))
         words = yield Round(words, self.added)
         result = values if call.in_place else np.empty_like(values)
         lib.ina_lanes_decode(lanes, element, pointer(units), pointer(words), call.divisor, pointer(result))
         return result
-
-    def all_units(self, bits: np.ndarray, workers: int) -> np.ndarray:
-        """Returns `units` from the largest values' bits, as int32, and NaN where these are not finite."""
-        largest = np.maximum(bits, 0).view(np.float32)
-        finite = np.isfinite(largest)
-        if finite.all():
-            return self.units(largest, workers)
-        return np.where(finite, self.units(np.where(finite, largest, np.float32(0)), workers), np.nan)
 
     def _native(self, values: np.ndarray, workers: int) -> tuple[CData, CData]:
         element = self.element(workers)
@@ -183,7 +176,7 @@ class ScaledLanes(Codec):
         everyone = np.asarray([widened(each) for each in tensors], np.float64).reshape(n, elements)
         largest = np.max(np.abs(everyone), axis=0, initial=0.0)
         blocks = np.maximum.reduceat(largest, np.arange(0, elements, self.block)) if elements else largest
-        units = np.repeat(self.all_units(blocks.astype(np.float32).view(np.int32), n), self.block)[:elements]
+        units = np.repeat(self.units(blocks.astype(np.float32).view(np.int32), n), self.block)[:elements]
         sent = np.abs(everyone) / np.where(units, units, 1)
         _, exponent = np.frexp(np.minimum(sent, element.largest))
         off = np.exp2(np.maximum(exponent - 1 - element.fraction, 0) - 1.0) + np.maximum(sent - element.largest, 0)
@@ -211,10 +204,7 @@ class Lanes16(ScaledLanes):
             raise ValueError(f"codec {self.name}: {workers} workers, expected at most {limit}, for {FLOAT_BITS} bits")
         return Element(FLOAT_BITS, largest, fraction=23)
 
-    def units(self, largest: np.ndarray, workers: int) -> np.ndarray:
-        return self.all_units(largest.view(np.int32), workers)
-
-    def all_units(self, bits: np.ndarray, workers: int) -> np.ndarray:
+    def units(self, bits: np.ndarray, workers: int) -> np.ndarray:
         units = np.empty(bits.shape)
         lib.ina_lanes_units(bits.size, pointer(bits), self.element(workers).largest, pointer(units))
         return units

@@ -42,9 +42,6 @@ def reduced(
             return results
         if len(rounds) < len(running) or len({(r.words.size, r.words.dtype, r.operation, r.average) for r in rounds}) > 1:
             raise ValueError(f"codec {each[0].name}: the workers differ in a round: expected as many words on all of them")
-        for each_round in rounds:
-            if each_round.meanwhile is not None:
-                each_round.meanwhile()
         inputs, operation = [r.words for r in rounds], rounds[0].operation
         total = each[0].own(inputs) if operation == OWN else _switch(inputs, operation, rounds[0].average)
         sent = [total.copy() for _ in running]

@@ -92,8 +92,15 @@ class Narrow(ScaledLanes):
         bits, step = self._step(workers)
         return Element(bits, int(self.format.largest * 2.0**-step), self.format.fraction)
 
-    def units(self, largest: np.ndarray, workers: int) -> np.ndarray:
-        """Returns a block's scale times the smallest step."""
+    def units(self, bits: np.ndarray, workers: int) -> np.ndarray:
+        largest = np.maximum(bits, 0).view(np.float32)
+        finite = np.isfinite(largest)
+        if finite.all():
+            return self.finite_units(largest, workers)
+        return np.where(finite, self.finite_units(np.where(finite, largest, np.float32(0)), workers), np.nan)
+
+    def finite_units(self, largest: np.ndarray, workers: int) -> np.ndarray:
+        """Returns the units of blocks from their largest values, as float32, which are finite: scale times smallest step."""
         return self.scales(largest).astype(np.float64) * (largest > 0) * 2.0 ** self._step(workers)[1]
 
     def scales(self, largest: np.ndarray) -> np.ndarray:
@@ -136,7 +143,7 @@ class Fp8(Narrow):
         bits, _ = self._step(workers)
         return Element(bits, (2**bits - 1) // (2 * workers), self.format.fraction)
 
-    def units(self, largest: np.ndarray, workers: int) -> np.ndarray:
+    def finite_units(self, largest: np.ndarray, workers: int) -> np.ndarray:
         scale, room = _tensor_scale(largest, self.format.largest), self.element(workers).largest
         steps = _power_above(_mantissa(largest / scale, self.format.fraction) / np.float32(room))
         return np.maximum(steps, np.float32(2.0**self.format.lowest)) * np.float64(scale) * (largest > 0)

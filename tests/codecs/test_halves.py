@@ -114,7 +114,7 @@ def test_results_are_rounded_once(largest, average):
     maxima = np.max([next(each).words for each in running], axis=0)
     words = np.sum([each.send(maxima.copy()).words for each in running], axis=0, dtype=np.int32)
     lanes = words.view(np.uint16).reshape(-1, 64, 2).transpose(0, 2, 1).reshape(-1)[:1000]
-    units = np.repeat(codec.all_units(maxima, workers), 64)[:1000] / (workers if average else 1)
+    units = np.repeat(codec.units(maxima, workers), 64)[:1000] / (workers if average else 1)
     with pytest.raises(StopIteration) as end:
         running[0].send(words)
     expected = (lanes.astype(np.float64) - workers * codec.element(workers).largest) * units
