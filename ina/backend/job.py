@@ -238,11 +238,17 @@ class Job:
                 self._check_left()
             return False
 
-    def blame_protocol(self, agreed: str) -> str:
-        """Notes that the ranks agree on the collective ``agreed`` that failed as a Disagreement. Returns the reason."""
-        self.failure = (f"ina: all ranks are in {agreed}, but the result of their first packets, which says so, is not "
-                        f"their sum: the protocol {self.config.protocol} does not add up. One that makes x of n times x calls "
-                        "ina_tensors_idempotent after ina_tensors_init (docs/guide/new-protocol.md)")
+    def blame(self, agreed: str, coded: bool) -> str:
+        """Notes that the ranks agree on the collective ``agreed`` that failed as a Disagreement. Returns the reason: the codec of
+        a ``coded`` sum, else the protocol."""
+        if coded:
+            why = ("a round has other words on each: a codec yields as many of one kind, in the same rounds, on all ranks "
+                   "(docs/guide/codecs.md)")
+        else:
+            why = ("the result of their first packets, which says so, is not their sum: the protocol "
+                   f"{self.config.protocol} does not add up. One that makes x of n times x calls ina_tensors_idempotent after "
+                   "ina_tensors_init (docs/guide/new-protocol.md)")
+        self.failure = f"ina: all ranks are in {agreed}, but {why}"
         return self.failure
 
     def _check_left(self) -> None:

@@ -338,13 +338,10 @@ class Reductions(Ways):
 
     def _why_not_coded(self, tensors: list[torch.Tensor], coding: list[Codec]) -> str:
         """Returns the same as `_why_not`, for sums by these codecs, one after the other."""
+        reason = self._why_none(tensors) if coding else ""
         for codec in coding:
-            reason = self._why_not(tensors, *codec.operations)
-            if self._refusal or self._why_not_tensors(tensors):
-                return reason
-            if reason := codec.why_not(self._joined_job().config.protocol) or reason:
-                return reason
-        return ""
+            reason = reason or codec.why_not(self._joined_job().config.protocol) or self._why_not_these(*codec.operations)
+        return reason
 
 
 def _sum_or_average(average: bool) -> c10d.AllreduceOptions:

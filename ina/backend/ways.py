@@ -64,18 +64,26 @@ class Ways(Membership):
         admission once per group.
 
         Raises RuntimeError if the job is over."""
+        return self._why_none(tensors) or self._why_not_these(*(reductions or [protocols.SUM]))
+
+    def _why_none(self, tensors: Sequence[torch.Tensor]) -> str:
+        """Returns the same for any reduction."""
         if self._closed:
             raise self._destroyed()
         if reason := self._why_not_tensors(tensors):
             return reason
         if self._refusal:
             return self._refusal
-        job = self._joined_job()
-        if refusal := job.admit():
+        if refusal := self._joined_job().admit():
             self._refusal = "refused by the switch"
-            warnings.warn(f"ina: collectives of group {self.group_name!r} go through Gloo: {refusal}", stacklevel=4)
+            warnings.warn(f"ina: collectives of group {self.group_name!r} go through Gloo: {refusal}", stacklevel=5)
             return self._refusal
-        lacking = sorted({*(reductions or [protocols.SUM])} - job.reductions)
+        return ""
+
+    def _why_not_these(self, *reductions: int) -> str:
+        """Returns "", or which of these the job's protocol lacks. The job is admitted."""
+        job = self._joined_job()
+        lacking = sorted({*reductions} - job.reductions)
         if not lacking:
             return ""
         keyed = lacking[0] in protocols.reductions(job.config.protocol)

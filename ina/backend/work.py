@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from ina.backend import spans
-from ina.backend.coded import CodecError
+from ina.backend.coded import CodecError, Coded
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.group_state import SLICE, GroupState
@@ -318,18 +318,15 @@ class SwitchWork(LazyWork):
         except Exception as error:
             if isinstance(error, CodecError) or self._started < len(self.parts) or len(self._waiting) > 1:
                 self._fail(error)
-            in_rounds = bool(self._waiting) and self._waiting[0][2].in_rounds
+            coded = bool(self._waiting) and isinstance(self._waiting[0][2], Coded)
             self._waiting.clear()  # the job is over, all of its tensors have ended; or it was the last one
             COUNTERS.finished()
             self._group_state.let_go(self)  # so that waiting collectives notice the end, too
             if isinstance(error, Disagreement) and self._roll_call is not None and self._call is not None:
                 if difference := self._roll_call.differing(self._call):
                     raise RuntimeError(f"{error}: {difference}") from None
-                if self._roll_call.agree and in_rounds:
-                    raise RuntimeError(f"{error}: all ranks are in {self._call.agreed}, but a round has other words on each: a "
-                                       "codec yields as many of one kind, in the same rounds, on all ranks") from None
                 if self._roll_call.agree:
-                    raise RuntimeError(self._job.blame_protocol(self._call.agreed)) from None
+                    raise RuntimeError(self._job.blame(self._call.agreed, coded)) from None
             raise
         COUNTERS.finished()
         return True
