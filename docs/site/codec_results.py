@@ -219,13 +219,9 @@ def testbed(kept: dict) -> str:
         return ""
     estimated = {(row["model"], name(row)): row["rates"][RATES[0]]["target_s"] for row in kept["rows"]}
     dense = next(row["allreduce_ms"] for row in kept["testbed"] if row["codec"] == "block")
-
-    def seconds(value: float | None) -> str:
-        return "—" if value is None else f"{value:.2f}"
-
     rows = [[f"`{row['codec']}`", f"{row['up_kb']:.1f}", f"{row['loss']:.3f}", f"{row['accuracy']:.1%}",
-             "—" if row["target_steps"] is None else f"{row['target_steps']}", seconds(row["target_s"]),
-             seconds(estimated.get((row["model"], row["codec"]))), f"{row['step_ms']:.1f}", f"{row['allreduce_ms']:.2f}",
+             figure(row["target_steps"], "d"), figure(row["target_s"], ".2f"),
+             figure(estimated.get((row["model"], row["codec"])), ".2f"), f"{row['step_ms']:.1f}", f"{row['allreduce_ms']:.2f}",
              f"{dense / row['allreduce_ms']:.2f}", f"{row['link_use']:.0%}"] for row in kept["testbed"]]
     target, workers, model = f"{kept['config']['target']:.0%}", kept["testbed"][0]["workers"], kept["testbed"][0]["model"]
     head = ["codec", "kB up", "loss", "accuracy", f"steps to {target}", f"s to {target}", "virtual time's estimate, s",
@@ -238,15 +234,19 @@ def testbed(kept: dict) -> str:
     )
 
 
+def figure(value: float | None, form: str) -> str:
+    """Returns a figure as the format ``form`` has it; None: nothing was reached."""
+    return "—" if value is None else format(value, form)
+
+
 def line(row: dict) -> list[str]:
     first = row["rates"][RATES[0]]
-    steps = first["target_steps"]
     loss = "diverged" if first["loss"] is None else f"{first['loss']:.3f}"
     return [
         f"`{name(row)}`", f"{first['up_kb']:.1f}", f"{first['down_kb']:.1f}", loss,
-        f"{first['accuracy']:.1%}", "—" if steps is None else f"{steps}", f"{first['codec_ms']:.2f}",
+        f"{first['accuracy']:.1%}", figure(first["target_steps"], "d"), f"{first['codec_ms']:.2f}",
         *(f"{row['rates'][rate]['faster']:.2f} ({row['rates'][rate]['network_faster']:.2f})" for rate in RATES),
-        *("—" if row["rates"][rate]["target_s"] is None else f"{row['rates'][rate]['target_s']:.2f}" for rate in RATES),
+        *(figure(row["rates"][rate]["target_s"], ".2f") for rate in RATES),
     ]
 
 
