@@ -1,4 +1,5 @@
-"""Pipeline parallel: each rank has a part of the layers; activations and their gradients go from rank to rank (through Gloo)."""
+"""Pipeline parallel: each rank has a part of the layers; activations and their gradients go from rank to rank (through Gloo), the
+gradients also as matrices of low rank, as in Optimus-CC."""
 
 import common
 import torch
@@ -6,6 +7,9 @@ import torch.distributed as dist
 from common import RATE, STEPS, batch
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+
+from ina import codecs
+from ina.backend.pipelining import Stage
 
 PARTS = 4  # micro-batches
 
@@ -17,10 +21,10 @@ def pieces(count: int) -> list[nn.Module]:
     return [nn.Sequential(*layers[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
 
 
-def train(schedule, stages_each: int = 1) -> list[float]:
+def train(schedule, stages_each: int = 1, kind=PipelineStage, **options) -> list[float]:
     count = ranks * stages_each
     parts = pieces(count)
-    stages = [PipelineStage(parts[i], i, count, torch.device("cpu")) for i in range(rank, count, ranks)]
+    stages = [kind(parts[i], i, count, torch.device("cpu"), **options) for i in range(rank, count, ranks)]
     runner = schedule(stages if stages_each > 1 else stages[0], PARTS, loss_fn=nn.functional.cross_entropy)
     parameters = [p for stage in stages for p in stage.submod.parameters()]
     optimizer = torch.optim.SGD(parameters, lr=RATE) if parameters else None
@@ -45,4 +49,6 @@ expected = common.alone()
 common.compare("pipeline, GPipe", train(ScheduleGPipe), expected)
 common.compare("pipeline, 1F1B", train(Schedule1F1B), expected)
 common.compare("pipeline, interleaved 1F1B", train(ScheduleInterleaved1F1B, stages_each=2), expected)
+low_rank = train(Schedule1F1B, kind=Stage, codec=lambda shape: codecs.PowerSgd(4, shape[-1]))
+common.compare("pipeline, gradients of rank 4", low_rank, expected, 5e-2)
 common.finish()

@@ -62,6 +62,7 @@ int8, uint8, int16 and bool travel in lanes by themselves (`Packing`, lanes.py).
 from ina.codecs.codec import Call, Codec, Operation, Round, Traffic
 from ina.codecs.lanes import Packing
 from ina.codecs.memory import reduced
+from ina.codecs.messages import message_bytes, read, write
 from ina.codecs.omnireduce import OmniReduce
 from ina.codecs.powersgd import PowerSgd
 from ina.codecs.quantised import IntSgd, Natural, Qsgd, TernGrad
@@ -74,5 +75,6 @@ from ina.codecs.topk import Dgc, TopK
 
 __all__ = [
     "Call", "Codec", "Dgc", "IntSgd", "Natural", "OmniReduce", "Operation", "Packing", "PowerSgd", "Qsgd", "Round", "Sign",
-    "SignVote", "Sketch", "TernGrad", "Thc", "TopK", "Traffic", "named", "names", "reduced", "register",
+    "SignVote", "Sketch", "TernGrad", "Thc", "TopK", "Traffic", "message_bytes", "named", "names", "read", "reduced",
+    "register", "write",
 ]

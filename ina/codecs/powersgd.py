@@ -2,10 +2,10 @@
 
     round 1, sums: P = M Q      round 2, sums: Q = M' P, P made orthonormal      the average: P Q' / n
 
-M is a worker's tensor and what earlier averages missed of its own, as the rows of a near-square matrix: a codec does not see
-the shapes of a bucket's layers. Q is that of the call before (warm start). Sums of products are products of sums, so the switch
-adds up P and Q as float32, in the protocol's own code. torch's own hook (powerSGD_hook) does the same for each layer's matrix,
-over the same switch; it is the better one where layers are matrices of low rank.
+M is a worker's tensor and what earlier averages missed of its own, as the rows of a matrix, near-square unless its columns are
+given: a codec does not see the shapes of a bucket's layers. Q is that of the call before (warm start). Sums of products are
+products of sums, so the switch adds up P and Q as float32, in the protocol's own code. torch's own hook (powerSGD_hook) does the
+same for each layer's matrix, over the same switch; it is the better one where layers are matrices of low rank.
 
 Tensors that P and Q would not make smaller travel as they are. An infinity or NaN of any worker, or products beyond float32, make
 the whole tensor NaN in this call, and what earlier sums missed stays for the next.
@@ -24,17 +24,18 @@ from ina.codecs.pointers import pointer
 
 
 class PowerSgd(Feedback):
-    """``rank``: columns of P and Q. ``missed``: of this worker's values, so far."""
+    """``rank``: columns of P and Q. ``columns``: of the matrix, 0: near-square. ``feedback``: what a call misses is
+    added to the next values. ``missed``: of this worker's values, so far."""
 
     name = "powersgd"
     rounds = 2
     accumulator = Block.accumulator
 
-    def __init__(self, rank: int = 4) -> None:
+    def __init__(self, rank: int = 4, columns: int = 0, feedback: bool = True) -> None:
         super().__init__()
-        if rank < 1:
-            raise ValueError(f"codec {self.name}: rank {rank}, expected 1 at least")
-        self.rank = rank
+        if rank < 1 or columns < 0:
+            raise ValueError(f"codec {self.name}: rank {rank}, columns {columns}, expected 1 and 0 at least")
+        self.rank, self.columns, self.feedback = rank, columns, feedback
         self.missed, self.right = np.empty(0, np.float32), np.empty((0, 0), np.float32)
 
     def reduce(self, values: np.ndarray, call: Call) -> Rounds:
@@ -60,13 +61,14 @@ class PowerSgd(Feedback):
         right = right * np.float32(1 / call.workers)
         result = np.empty_like(values)
         lib.ina_outer(values.size, rows, columns, self.rank, pointer(left), pointer(right), 1.0, pointer(result))
-        self.missed = wanted[: values.size] - result
+        if self.feedback:
+            self.missed = wanted[: values.size] - result
         self.right = right.reshape(self.rank, columns)
         return result if call.average else result * np.float32(call.workers)
 
     def _shape(self, elements: int) -> tuple[int, int, bool]:
         """Returns rows and columns of the matrix, and whether P and Q have less values."""
-        columns = max(1, math.isqrt(max(0, elements - 1)) + 1)
+        columns = self.columns or max(1, math.isqrt(max(0, elements - 1)) + 1)
         rows = -(-elements // columns)
         return rows, columns, self.rank * (rows + columns) < elements
 

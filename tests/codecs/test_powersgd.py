@@ -120,5 +120,21 @@ def test_one_workers_nan_makes_the_tensor_nan_once(bad):
 def test_bytes_are_as_stated():
     assert PowerSgd(4).traffic(1 << 20, 8).up == 4 * 4 * (1024 + 1024)  # 128 times less
     assert PowerSgd(1).traffic(1000, 8).up == 4 * (32 + 32)
-    with pytest.raises(ValueError, match="codec powersgd: rank 0, expected 1"):
+    with pytest.raises(ValueError, match="codec powersgd: rank 0, columns 0, expected 1 and 0 at least"):
         PowerSgd(0)
+
+
+def test_columns_are_those_of_the_layer():
+    """A matrix of rank 2 is one only by its own columns: then two columns of P and Q are all of it."""
+    own = (normal(40, 1).reshape(20, 2) @ normal(100, 2).reshape(2, 50)).ravel()
+    missed = {}
+    for columns in (50, 0):
+        codec = PowerSgd(2, columns)
+        for step in range(3):
+            result = codecs.reduced(codec, [own], step=step)[0]
+            codec.missed[:] = 0
+        missed[columns] = np.sum((result - own) ** 2) / np.sum(own**2)
+    assert missed[50] < 1e-9 and missed[0] > 0.1
+    assert PowerSgd(2, 50).traffic(1000, 2).up == 4 * 2 * (20 + 50)
+    with pytest.raises(ValueError, match="columns -1"):
+        PowerSgd(2, -1)
