@@ -207,6 +207,8 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
         return -EINVAL; /* only sums have tags, and a tag of those without a part in them would say nothing to those without values */
     if (reduction == INA_OWN && tensors[handle].dtype != INA_INT32)
         return -EINVAL; /* indices; lanes; bits of floats; with exponents of their own, blocks could not be passed over */
+    if (reduction == INA_OWN && st->kinds[INA_CONTENTS_OWN] == INA_WIRE_INDICES && st->base.config.workers > INA_LEVELS_WORKERS)
+        return -EINVAL;
     const int result = ina_tensors_submit(ts, &ina_slots_tail(st)->times, tensors, handle);
     if (result >= 0 && ts->latest.from == first && ts->latest.until)
         st->answered = lowest(st);

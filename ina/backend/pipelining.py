@@ -32,7 +32,7 @@ TITLE, TAG = 256, 0x1a  # bytes of what a stage says of its codec to the next on
 
 
 def low_rank(shape: torch.Size) -> codecs.Codec:
-    """Returns a codec for a gradient of this shape: PowerSGD of rank 16, of a matrix with as many columns as the last dimension."""
+    """Returns a codec for a gradient of this shape: PowerSGD of rank 16, the matrix's columns those of the last dimension."""
     return codecs.PowerSgd(RANK, shape[-1] if len(shape) > 1 else 0)
 
 
@@ -76,8 +76,8 @@ class Stage(PipelineStage):
     the last ``num_stages`` - ``stage_index`` micro-batches that a stage sends, are in the codec (the paper's epilogue-only
     compression). ``sent``: bytes of gradients that this stage has sent; ``dense``: without a codec they would be these.
 
-    TypeError: ``codec`` gives no codec, or gradients are of another type than float32, bfloat16 or float16. ValueError: the codec has no such messages, or
-    another stage has another codec.
+    TypeError: ``codec`` gives no codec, or gradients are of another type than float32, bfloat16 or float16. ValueError: the codec
+    has no such messages, or another stage has another codec.
     """
 
     def __init__(self, *args: Any, codec: str | Callable[[torch.Size], codecs.Codec] = low_rank, epilogue_only: bool = False,

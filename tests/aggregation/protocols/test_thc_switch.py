@@ -82,6 +82,18 @@ def test_what_has_no_indices_is_refused(check):
 
 
 @pytest.mark.build
+def test_sums_that_a_byte_has_no_room_for_are_refused():
+    """Not the same workers' plain sums and maxima."""
+    indices = words(1, VALUES)[0]
+    worker(7, 8).submit(indices, reduction=protocols.OWN)
+    assert 255 // int(LEVELS.max()) == 8
+    with pytest.raises(OSError):
+        worker(8, 9).submit(indices, reduction=protocols.OWN)
+    for reduction in (protocols.SUM, protocols.MAX):
+        worker(8, 9).submit(indices, reduction=reduction)
+
+
+@pytest.mark.build
 @pytest.mark.parametrize("topology", [STAR, TREE], ids=["star", "tree"])
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
 def test_sums_are_numpys_look_ups(program, topology, faults):
