@@ -46,15 +46,18 @@ def test_omnireduce_takes_the_time_of_the_unions_bytes(tensors, rate, sparsity, 
 
 
 @pytest.mark.build
-@pytest.mark.parametrize(("sparsity", "size"), [(0.0, 1 << 18), (0.5, 1 << 19), (0.9, 1 << 20), (0.96, 1 << 20), (0.99, 1 << 21)])
-def test_look_ahead_takes_the_time_of_the_unions_bytes(tensors, sparsity, size):
-    """With slots for a few round trips. Each slot's first packet is its index: of 64 bytes, where its block is zero."""
+@pytest.mark.parametrize(("rate", "pool", "sparsity", "size"), [
+    (10e9, 32, 0.0, 1 << 18), (10e9, 32, 0.5, 1 << 19), (10e9, 32, 0.9, 1 << 20), (10e9, 32, 0.96, 1 << 20), (10e9, 32, 0.99, 1 << 20),
+    (10e9, 512, 0.99, 1 << 20), (10e9, 512, 0.999, 1 << 20), (100e9, 128, 0.0, 1 << 20), (100e9, 128, 0.9, 1 << 20)])
+def test_look_ahead_takes_the_time_of_the_unions_bytes(tensors, rate, pool, sparsity, size):
+    """Each slot's first and last packets are its index: of 64 bytes, where their blocks are zero."""
     need("cc")
     config = AllReduce(codec="omnireduce-ahead", protocol="omnireduce", dtype="float32", elements=size, workers=8,
-                       sparsity=sparsity, rate=10e9, pool=32)
+                       sparsity=sparsity, rate=rate, pool=pool)
     measured = config.measure()[0].seconds
-    index, round_trip = config.pool * (64 + ETHERNET_OVERHEAD), 2 * config.delay + 8 * (4 * BLOCK + HEADERS) / config.rate
-    expected = 8 * (4 * union_of(tensors) * (1 + HEADERS / 1024) + index) / config.rate + 2 * round_trip
+    ends = np.any([used_blocks(each) for each in tensors], axis=0)[[*range(pool), *range(-pool, 0)]]
+    index, round_trip = np.count_nonzero(~ends) * (64 + ETHERNET_OVERHEAD), 2 * config.delay + 8 * (4 * BLOCK + HEADERS) / rate
+    expected = 8 * (4 * union_of(tensors) * (1 + HEADERS / 1024) + index) / rate + 2 * round_trip
     assert measured == pytest.approx(expected, rel=0.05)
 
 
