@@ -152,6 +152,51 @@ def test_what_cannot_be_is_refused():
         next(OneBitAdam([parameter], warm_up=1).advance())
 
 
+class Learning:
+    """Workers of this process that learn what a teacher says of new samples in each step, beside noise."""
+
+    def __init__(self, make, steps=1300, count=2):
+        torch.manual_seed(0)
+        self.model = torch.nn.Sequential(torch.nn.Linear(32, 24), torch.nn.ReLU(), torch.nn.Linear(24, 10))
+        self.teacher = torch.randn(32, 10, generator=torch.Generator().manual_seed(1))
+        start = torch.nn.utils.parameters_to_vector(self.model.parameters()).detach()
+        self.optimisers = [make([torch.nn.Parameter(start.clone())], lr=3e-3) for _ in range(count)]
+        for step in range(steps):
+            for each in self.optimisers:
+                each.param_groups[0]["lr"] = 3e-3 * (1 - step / steps)
+            moved(self.optimisers, [self._gradient(each, count * step + rank) for rank, each in enumerate(self.optimisers)])
+
+    def _loss(self, optimiser, number, samples):
+        generator = torch.Generator().manual_seed(number)
+        inputs = torch.randn(samples, 32, generator=generator)
+        labels = (inputs @ self.teacher + 3 * torch.randn(samples, 10, generator=generator)).argmax(1)
+        torch.nn.utils.vector_to_parameters(values(optimiser), self.model.parameters())
+        return torch.nn.functional.cross_entropy(self.model(inputs), labels)
+
+    def _gradient(self, optimiser, number):
+        self.model.zero_grad()
+        self._loss(optimiser, number, 64).backward()
+        return torch.nn.utils.parameters_to_vector([p.grad for p in self.model.parameters()])
+
+    def loss(self):
+        """Returns the first worker's, of samples that none has had."""
+        with torch.no_grad():
+            return self._loss(self.optimisers[0], 10**6, 8192).item()
+
+
+@pytest.mark.build
+@pytest.mark.later
+@pytest.mark.parametrize("codec", ["sign-vote", "sign"])
+def test_a_thousand_steps_of_bits_learn_what_adam_learns(codec):
+    """The loss after 1,000 steps that travel as bits, and 300 of warm-up before them."""
+    judge = Learning(lambda p, **options: OneBitAdam(p, warm_up=1300, **options)).loss()
+    first = Learning(lambda p, **options: OneBitAdam(p, warm_up=1300, **options), steps=1).loss()
+    bits = Learning(lambda p, **options: OneBitAdam(p, warm_up=300, codec=codec, **options)).loss()
+    local = Learning(lambda p, **options: ZeroOneAdam(p, warm_up=300, local_every=250, local_most=4, codec=codec, **options)).loss()
+    assert judge < 0.8 * first
+    assert bits == pytest.approx(judge, rel=0.01) and local == pytest.approx(judge, rel=0.01)
+
+
 TRAIN = """
 rank, n = start()
 from torch.nn.functional import cross_entropy
