@@ -297,6 +297,7 @@ static void pending(struct state *st, uint32_t index, const struct ina_atp_view 
     tail->stats.pending_replies++;
     tail->times.last_rx = now;
     slot->base.missing = ~view->seen;
+    ina_slots_wait_for(st, slot->base.missing);
     slot->base.asked = 1;
     if (view->seen >> st->base.config.worker & 1) {
         clear_ready(st, index);

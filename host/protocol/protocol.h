@@ -120,6 +120,7 @@ struct ina_worker_stats {
     uint64_t collided;                /* results whose aggregator another packet held (ATP) */
     uint64_t flushed;                 /* values of this worker other than zero that became zero, far below the largest of their block */
     uint64_t window;                  /* congestion window now, packets (ATP) */
+    uint64_t waits_for;               /* now: bitmap of workers, as `missing` of struct ina_event, by the last pending reply since any result */
 };
 
 struct ina_protocol {

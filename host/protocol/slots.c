@@ -89,6 +89,11 @@ static uint32_t all_of(uint32_t workers)
     return workers < INA_BITMAP_WORKERS ? (1u << workers) - 1 : UINT32_MAX;
 }
 
+void ina_slots_wait_for(void *state, uint32_t missing)
+{
+    ina_slots_tail(state)->stats.waits_for = missing & all_of(ina_slots_of(state)->config.workers);
+}
+
 void ina_slots_fail(void *state, uint32_t code, uint32_t handle)
 {
     struct ina_tensors *ts = ina_slots_tensors(state);

@@ -58,6 +58,8 @@ void ina_slots_init(void *state, const struct ina_slots_shape *shape, const stru
 
 /* Copies the timers' estimates to the statistics. */
 void ina_slots_publish_rto(struct ina_slots_tail *tail);
+/* A pending reply: notes whom this worker waits for. */
+void ina_slots_wait_for(void *state, uint32_t missing);
 /* The job is over. Remembers the oldest unanswered packet of the tensor, which fails first. */
 void ina_slots_fail(void *state, uint32_t code, uint32_t handle);
 /* A result whose values do not have its check words. 1: the caller asks for it again; 0: it has asked already, or the job is over,

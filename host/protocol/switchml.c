@@ -438,6 +438,7 @@ static __attribute__((noinline)) void wait_for_others(struct state *st, struct i
     slot->asked = 1;
     if (view->missing) /* a complete leaf does not know whom a switch above it misses: keeps that switch's bitmap */
         slot->missing = view->missing;
+    ina_slots_wait_for(st, slot->missing);
     ina_slots_unmark(st, view->slot);
     ina_rto_pending(&tail->rto, view->slot, now);
     ina_slots_publish_rto(tail);

@@ -417,6 +417,7 @@ static inline enum ina_outcome ina_tensors_account(struct ina_tensors *ts, const
         stats->overflows++;
     }
     stats->results++;
+    stats->waits_for = 0;
     if (__builtin_expect(!--op->unanswered, 0))
         ina_tensors_finish(ts, handle, stats);
     if (with_exponent) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Protocol
 from weakref import WeakSet
 
@@ -16,9 +17,10 @@ from ina.p4.runtime.shared import Turns
 PATIENCE = 60.0  # seconds for another thread that counts
 
 
-# Fields of struct ina_worker_stats that add up over jobs: all but times.
+# Fields of struct ina_worker_stats that add up over jobs: all but times, and whom a worker waits for.
 RUNS = Turns._fields
-WORKER = tuple(name for name, _ in ffi.typeof("struct ina_worker_stats").fields if not name.endswith("_ps"))
+WORKER = tuple(name for name, _ in ffi.typeof("struct ina_worker_stats").fields
+               if not name.endswith("_ps") and name != "waits_for")
 
 
 class Reporting(Protocol):
@@ -40,6 +42,7 @@ class Counters:
     codecs     by codec: sums, their elements, the 32-bit words that they travelled in, and values that were flushed to zero
     reasons    by collective and reason: why a call went to Gloo
     plans      by tensor: how it travels, where it was measured or auto-sparse chose, and why
+    late       by rank of its group: how many collectives have waited for it for a second or more, and their seconds
     run_by     who runs the jobs' switches: jobs of each, and of those that ranks run how often this rank did, on how many packets
     worker     the sum of the native worker statistics over all jobs: packets, retransmissions, time-outs, drops ...
     """
@@ -56,6 +59,7 @@ class Counters:
             self._reasons: Counter[str] = Counter()
             self._plans: dict[str, str] = {}
             self._codecs: dict[str, Counter[str]] = {}
+            self._late: dict[int, Counter[str]] = {}
             self._worker: Counter[str] = Counter()
             self._base: Counter[str] = Counter()
             self._runs: Counter[str] = Counter()
@@ -100,6 +104,12 @@ class Counters:
         with self._lock:
             self._codecs.setdefault(codec, Counter()).update(sums=1, elements=elements, words=words, flushed=flushed)
 
+    def waited(self, ranks: Sequence[int], seconds: float) -> None:
+        """Counts a collective that has waited for these ranks."""
+        with self._lock:
+            for rank in ranks:
+                self._late.setdefault(rank, Counter()).update({"waits": 1, "seconds": seconds})
+
     def planned(self, tensor: str, reason: str) -> None:
         """Notes how a tensor travels from now on, and why."""
         with self._lock:
@@ -132,8 +142,9 @@ class Counters:
             switch = {key: self._switch[key] for key in ("calls", "sums", "elements", "bytes")}
             calls = {name: {way: ways[way] for way in ("switch", "gloo")} for name, ways in sorted(self._calls.items())}
             codecs = {name: dict(counts) for name, counts in sorted(self._codecs.items())}
+            late = {rank: dict(counts) for rank, counts in sorted(self._late.items())}
             return {"switch": {**switch, "seconds": busy}, "calls": calls, "codecs": codecs, "reasons": dict(self._reasons),
-                    "plans": dict(self._plans), "run_by": run_by, "worker": dict(worker)}
+                    "plans": dict(self._plans), "late": late, "run_by": run_by, "worker": dict(worker)}
 
 
 def _runs(job: Reporting) -> dict[str, int]:

@@ -25,6 +25,7 @@ from ina.aggregation.worker import Endpoint, JobAborted, JobError, JobMismatch, 
 from ina.aggregation.worker.failover import Movable, array_at
 from ina.backend import rendezvous
 from ina.backend.counters import COUNTERS, WORKER
+from ina.backend.late import Late
 from ina.backend.locks import Lock
 from ina.backend.roll_call import Disagreement
 from ina.backend.settings import Settings
@@ -73,6 +74,7 @@ class Job:
         self._tag = 0
         self._last_stats: dict[str, int] = {}
         self._told = 0  # notices
+        self._late = Late(rank, size)
         self._warned = False
         self._incarnation = 0  # of the attachment that the endpoint has
         try:
@@ -228,14 +230,17 @@ class Job:
             raise RuntimeError(self.failure)
         try:
             endpoint.wait(ticket, seconds)
+            self._late.done(number)
             return True
         except JobError as error:
+            self._late.done(number)
             operation = f"collective #{number} ({description}) of rank {self.rank}"
             kind = Disagreement if isinstance(error, JobMismatch) else RuntimeError
             raise kind(self._end(f"{operation}: {self._reason(error)}")) from None  # the message has all of it
         except TimeoutError:
             if seconds > 0:
                 self._check_left()
+                self._late.look(number, description, endpoint.stats)
             return False
 
     def blame(self, agreed: str, coded: bool) -> str:

@@ -192,7 +192,8 @@ def test_a_thousand_steps_of_bits_learn_what_adam_learns(codec):
     judge = Learning(lambda p, **options: OneBitAdam(p, warm_up=1300, **options)).loss()
     first = Learning(lambda p, **options: OneBitAdam(p, warm_up=1300, **options), steps=1).loss()
     bits = Learning(lambda p, **options: OneBitAdam(p, warm_up=300, codec=codec, **options)).loss()
-    local = Learning(lambda p, **options: ZeroOneAdam(p, warm_up=300, local_every=250, local_most=4, codec=codec, **options)).loss()
+    gaps = {"warm_up": 300, "local_every": 250, "local_most": 4}
+    local = Learning(lambda p, **options: ZeroOneAdam(p, codec=codec, **gaps, **options)).loss()
     assert judge < 0.8 * first
     assert bits == pytest.approx(judge, rel=0.01) and local == pytest.approx(judge, rel=0.01)
 

@@ -48,7 +48,8 @@ def test_omnireduce_takes_the_time_of_the_unions_bytes(tensors, rate, sparsity, 
 @pytest.mark.build
 @pytest.mark.parametrize(("rate", "pool", "sparsity", "size"), [
     (10e9, 32, 0.0, 1 << 18), (10e9, 32, 0.5, 1 << 19), (10e9, 32, 0.9, 1 << 20), (10e9, 32, 0.96, 1 << 20),
-    (10e9, 32, 0.99, 1 << 20), (10e9, 512, 0.99, 1 << 20), (10e9, 512, 0.999, 1 << 20), (100e9, 128, 0.0, 1 << 20), (100e9, 128, 0.9, 1 << 20)])
+    (10e9, 32, 0.99, 1 << 20), (10e9, 512, 0.99, 1 << 20), (10e9, 512, 0.999, 1 << 20), (100e9, 128, 0.0, 1 << 20),
+    (100e9, 128, 0.9, 1 << 20)])
 def test_look_ahead_takes_the_time_of_the_unions_bytes(tensors, rate, pool, sparsity, size):
     """Each slot's first and last packets are its index: of 64 bytes, where their blocks are zero."""
     need("cc")

@@ -75,7 +75,8 @@ def test_bytes_of_a_programs_own_packets_are_those_of_each_way(tmp_path, codec, 
 
 
 @pytest.mark.build
-def test_the_trajectory_is_that_of_the_average_gradient(tmp_path):
+@pytest.mark.parametrize("decay", [False, True])
+def test_the_trajectory_is_that_of_the_average_gradient(decay):
     """Beside torch alone: one process with the whole batch. Two workers' mean is that of all images."""
     import torch
 
@@ -83,11 +84,12 @@ def test_the_trajectory_is_that_of_the_average_gradient(tmp_path):
     from ina.lab.training.models import MODELS
 
     need("fashion-mnist")
-    *_, ours = together.train("small", "exact", 2, 4, 8, lr=0.05, momentum=0.9, seed=3, evaluate=0)
+    *_, ours = together.train("small", "exact", 2, 4, 8, lr=0.05, momentum=0.9, seed=3, evaluate=0, decay=decay)
     dataset, _ = data.load("")
     torch.manual_seed(3)
     net = MODELS["small"]()
     optimiser = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1, 0 if decay else 1, 4)
     order = np.random.default_rng([3, 0]).permutation(len(dataset.train_labels))
     for step in range(4):
         chosen = order[16 * step : 16 * step + 16]
@@ -97,6 +99,7 @@ def test_the_trajectory_is_that_of_the_average_gradient(tmp_path):
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(net(images), labels).backward()
         optimiser.step()
+        schedule.step()
 
 
 @pytest.mark.build

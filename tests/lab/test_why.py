@@ -143,6 +143,12 @@ def test_flushed_values_are_named(stats):
     assert "became zero" not in finding.shown
 
 
+def test_ranks_that_others_waited_for_are_named():
+    assert why.late({"stats": {"late": {"3": {"waits": 2, "seconds": 4.06}}}}) == [
+        "2 collectives waited for rank 3, 4.1 s together"]
+    assert why.late({"stats": {}}) == why.late({}) == []
+
+
 def test_what_the_planner_chose_is_said_with_its_reason():
     config = AllReduce(world="testbed", workers=2)
     summary = {"job": "job 0", "packets": 100, "link_use": 0.9, "retransmissions": 0}

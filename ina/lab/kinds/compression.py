@@ -88,6 +88,7 @@ class Compression(Experiment):
     steps: int = key(300, "of the training", Range(1, 10**6))
     batch: int = key(16, "images per worker and step", Range(1, 65536, "images that are in memory at once"))
     lr: float = key(0.05, "learning rate", limits.FACTOR)
+    decay: bool = key(False, "the learning rate goes down to 0 in equal steps")
     momentum: float = key(0.9, "SGD's momentum", Range(0, 1))
     optimizer: str = key("sgd", "sgd or adam, of averaged gradients; 1-bit-adam or 0-1-adam: momentum travels, by the codec, "
                          "after a warm-up of float32 gradients", choices=("sgd", "adam", "1-bit-adam", "0-1-adam"))
@@ -145,7 +146,7 @@ class Compression(Experiment):
         try:
             *_, run = together.train(self.model, self.codec, self.workers, self.steps, self.batch, lr=self.lr, seed=self.seed,
                                      momentum=self.momentum, evaluate=self.evaluate, folder=self.data,
-                                     optimizer=self.optimizer, warm_up=self.warm_up, dtype=self.dtype)
+                                     optimizer=self.optimizer, warm_up=self.warm_up, dtype=self.dtype, decay=self.decay)
         except data.DataError as error:
             raise ConfigError(f"data = {self.data!r}: {error}") from None
         except ValueError as error:  # such as no room for so many workers

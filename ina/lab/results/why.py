@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ina.base.plurals import counted
@@ -29,10 +29,16 @@ SPOILT = {  # counters of struct ina_worker_stats: of what, and what became of i
 
 def explain(result: Result) -> list[Finding]:
     """Returns a finding for each job or back end; `unknown` where a run has no figures. Frames that failed a check are named with
-    it, values that were flushed to zero, and what codec = "auto" chose."""
+    it, values that were flushed to zero, ranks that others waited for, and what codec = "auto" chose."""
     findings = (result.config.why(run, summary) for run, summary in zip(result.runs, result.summary, strict=True))
-    return [replace(finding, shown=finding.shown + "".join(f"; {text}" for text in (*spoilt(run), *flushed(run), *planned(run))))
+    return [replace(finding, shown=finding.shown + "".join(f"; {text}" for text in texts(run)))
             for finding, run in zip(findings, result.runs, strict=True)]
+
+
+def texts(run: dict) -> Iterator[str]:
+    """Yields what else there is to say of a run."""
+    for each in (spoilt, flushed, late, planned):
+        yield from each(run)
 
 
 def spoilt(run: dict) -> list[str]:
@@ -49,6 +55,13 @@ def flushed(run: dict) -> list[str]:
     values = sum(each.get("flushed", 0) for each in counts)
     text = f"{counted(values, 'value')} other than zero became zero, which codec = 'two-limb' or 'exact' prevents"
     return [text] if values else []
+
+
+def late(run: dict) -> list[str]:
+    """Returns a text for each rank that others waited for, for most of a second or longer."""
+    waits = (run.get("stats") or {}).get("late", {})
+    return [f"{counted(each['waits'], 'collective')} waited for rank {rank}, {each['seconds']:.1f} s together"
+            for rank, each in waits.items()]
 
 
 def planned(run: dict) -> list[str]:

@@ -96,6 +96,12 @@ class Exchanges:
                 yield words / max(1, steps), operation == Operation.OWN
 
 
+def slow_down(optimizer: torch.optim.Optimizer, share: float) -> None:
+    """Makes the optimizer's rates this share of what they were."""
+    for group in optimizer.param_groups:
+        group["lr"] *= share
+
+
 class Common:
     """One model for all workers. An optimizer of torch applies their gradients' average."""
 
@@ -106,6 +112,10 @@ class Common:
         self.optimizer = make(self.parameters)
         self.exchanges = Exchanges([codecs.named(codec) for _ in range(workers)], dtype)
         self.gradients: list[torch.Tensor] = []
+
+    def slow_down(self, share: float) -> None:
+        """Makes the rate this share of what it was."""
+        slow_down(self.optimizer, share)
 
     def take(self) -> None:
         """Takes the gradients of the next worker from the model."""
@@ -130,6 +140,11 @@ class Each:
         self.models = [model, *(copy.deepcopy(model) for _ in range(workers - 1))]
         self.optimizers = [make(list(own.parameters())) for own in self.models]
         self.exchanges = Exchanges([own.codec for own in self.optimizers], dtype)
+
+    def slow_down(self, share: float) -> None:
+        """Makes the rate this share of what it was."""
+        for optimizer in self.optimizers:
+            slow_down(optimizer, share)
 
     def take(self) -> None:
         """Leaves gradients where they are."""
@@ -164,8 +179,9 @@ def _way(model: nn.Module, workers: int, optimizer: str, codec: str, dtype: str,
 
 def train(model: str, codec: str, workers: int, steps: int, batch: int, *, lr: float, momentum: float, seed: int, evaluate: int,
           folder: str = "", optimizer: str = "sgd", warm_up: int = 1,
-          dtype: str = "float32") -> Iterator[Trajectory]:
-    """Trains; yields the trajectory after each step, and last with the accuracy of the whole test set.
+          dtype: str = "float32", decay: bool = False) -> Iterator[Trajectory]:
+    """Trains; yields the trajectory after each step, and last with the accuracy of the whole test set. ``decay``: the rate goes
+    down from ``lr`` to 0 in equal steps.
 
     Raises data.DataError, WrongSum: the workers' results differ; and what a codec raises.
     """
@@ -199,6 +215,8 @@ def train(model: str, codec: str, workers: int, steps: int, batch: int, *, lr: f
         before = coder.seconds
         run.compute_seconds.append(seconds + way.step(step))
         run.codec_seconds.append(coder.seconds - before)
+        if decay:
+            way.slow_down((steps - step - 1) / (steps - step))
         if evaluate and (step + 1) % evaluate == 0:
             run.accuracies.append((step + 1, accuracy(net, dataset, TRIED)))
         yield run

@@ -282,12 +282,12 @@ def test_a_straggler_finds_the_others_at_the_server():
     network.run(until=20_000 * US)
     early = network.jobs[0].workers[0].stats
     assert network.jobs[0].server.stats["merged_partial"] == 1
-    assert early["pending_replies"] > 10 and early["retransmissions"] < 30
+    assert early["pending_replies"] > 10 and early["retransmissions"] < 30 and early["waits_for"] == 0b1000
     start = network.now
     network.submit(0, rows, only=[3])
     all_done(network.run()[0], 1)
     assert (rows == expected).all()
-    assert network.now - start < 600 * US
+    assert network.now - start < 600 * US and network.jobs[0].workers[0].stats["waits_for"] == 0
 
 
 def test_a_result_lost_for_one_worker_is_sent_to_it_alone():

@@ -288,6 +288,18 @@ def test_deadline_names_who_is_missing():
 
 
 @pytest.mark.fast
+def test_who_waits_says_for_whom_until_a_result_comes():
+    network = Network(4, timeout=10.0, slots=8)
+    network.deaf = {1, 3}
+    reduce(network, tensors(4, 1000, np.int32, 1))
+    network.run(until=0.02e12)
+    assert [worker.stats["waits_for"] for worker in network.workers] == [0b1010, 0, 0b1010, 0]
+    network.deaf = set()
+    network.run()
+    assert all(worker.stats["results"] and not worker.stats["waits_for"] for worker in network.workers)
+
+
+@pytest.mark.fast
 def test_deadline_when_nothing_answers():
     network = Network(2, Faults(loss=1.0), timeout=0.02)
     reduce(network, tensors(2, 10, np.float32, 1))
