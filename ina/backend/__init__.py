@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ina.backend import optimizers as optimizers
     from ina.backend.settings import Options as Options
 
-__all__ = ["Options", "all_reduce_own", "hooks", "optimizers", "register", "reset_stats", "stats"]
+__all__ = ["Options", "all_reduce_own", "hooks", "optimizers", "register", "reset_stats", "shrink_group", "stats"]
 
 
 def __getattr__(name: str) -> object:
@@ -60,6 +60,25 @@ def all_reduce_own(tensor: torch.Tensor, group: dist.ProcessGroup | None = None,
         return work
     work.wait()
     return None
+
+
+def shrink_group(ranks_to_exclude: list[int] | None = None, group: dist.ProcessGroup | None = None,
+                 seconds: float = 30.0) -> dist.ProcessGroup:
+    """Makes a smaller group of the ranks that are left, in the same processes, and ends ``group``: after a rank has died, or to
+    send ranks away. To be called by all ranks that stay; each has a new rank, in the old order.
+
+    ``ranks_to_exclude``: ranks of ``group``; None: those that the switch process has lost, and those that have not called this
+    ``seconds`` after the first one. ``group``: None, the default group. A smaller default group becomes the default one, and the
+    other groups end with the old one; options and time-out stay. Models in DistributedDataParallel are to be wrapped anew. The
+    ranks' steps may differ by one: one may have had its results before the failure, and another not.
+
+    TypeError: a group of another back end. ValueError: no such ranks. RuntimeError: this rank is left out; ranks that should
+    stay did not call this in time; or the ranks leave out different ones. torch.distributed.DistStoreError, RuntimeError: the
+    process that serves the group's store is gone.
+    """
+    from ina.backend.shrink import shrink_group
+
+    return shrink_group(ranks_to_exclude, group, seconds)
 
 
 def stats() -> dict:

@@ -34,6 +34,7 @@ from ina.net.ports import Port
 from ina.p4.runtime.shared import SharedPort, Turns
 
 LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left the job
+LOST_GRACE = 0.2  # seconds for what a worker that is lost has sent; the switch process hangs up later
 PEER_NEWS = 60.0  # seconds to wait for the switch process's reason after its hang-up
 RTO_MIN_FAULTS = 4e-3  # seconds; without faults a port's kind has its own
 RTO_MAX = 0.5
@@ -239,9 +240,17 @@ class Job:
             raise kind(self._end(f"{operation}: {self._reason(error)}")) from None  # the message has all of it
         except TimeoutError:
             if seconds > 0:
-                self._check_left()
-                self._late.look(number, description, endpoint.stats)
+                stats = endpoint.stats
+                self._check_left(endpoint, stats["waits_for"])
+                self._late.look(number, description, stats)
             return False
+
+    def lost(self) -> set[int]:
+        """Returns the ranks that the switch process has lost."""
+        with self.lock:
+            if not self._closed:
+                self.client.poll()
+            return {*self.client.lost}
 
     def blame(self, agreed: str, coded: bool) -> str:
         """Notes that the ranks agree on the collective ``agreed`` that failed as a Disagreement. Returns the reason: the codec of
@@ -256,14 +265,19 @@ class Job:
         self.failure = f"ina: all ranks are in {agreed}, but {why}"
         return self.failure
 
-    def _check_left(self) -> None:
-        """Aborts the job if a worker has left that a long operation may be waiting for."""
+    def _check_left(self, endpoint: Endpoint | Movable, waits_for: int) -> None:
+        """Aborts the job if a worker has left that a long operation may be waiting for, or is lost and has not taken part.
+        ``waits_for``: the native worker's statistic."""
         with self.lock:
             if self._closed:  # a signal handler has destroyed the group
                 return
             self.client.poll()
             self.tell()
-            departed = [w for w, since in self.client.left.items() if time.monotonic() - since > LEFT_GRACE]
+            now = time.monotonic()
+            departed = [w for w, since in self.client.left.items() if now - since > LEFT_GRACE]
+            lost = [w for w, since in self.client.lost.items() if now - since > LOST_GRACE and waits_for >> w & 1]
+        if lost and self.size <= lib.INA_BITMAP_WORKERS and not self.failure:
+            endpoint.abort()
         if departed and not self.failure:
             self.abort(f"ina: rank {departed[0]} has left group {self.name!r} (destroy_process_group), but a collective "
                        "still waits for it")
@@ -280,7 +294,7 @@ class Job:
         if isinstance(error, PeerLost):
             return self._hang_up_reason()
         if isinstance(error, JobAborted):
-            return self.failure or "the process group was aborted"
+            return self.failure or self.client.failure or "the process group was aborted"
         return str(error)
 
     def _hang_up_reason(self) -> str:

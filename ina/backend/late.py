@@ -15,6 +15,7 @@ from ina.backend.counters import COUNTERS
 from ina.base.native import lib
 
 AFTER = 0.7  # seconds, from the first look on, which comes up to 0.3 s after the call
+FIRST = 5.0  # seconds, as long as the job has had no result: its ranks are being started
 
 
 @dataclass
@@ -24,7 +25,7 @@ class _Wait:
 
     began: float
     seen: int
-    due: float = AFTER
+    due: float
     ranks: tuple[int, ...] = ()
 
 
@@ -40,7 +41,7 @@ class Late:
         worker's statistics, now."""
         wait = self._waits.get(number)
         if wait is None:
-            self._waits[number] = _Wait(time.monotonic(), stats["rx_packets"])
+            self._waits[number] = _Wait(time.monotonic(), stats["rx_packets"], AFTER if stats["results"] else FIRST)
             return
         waited = time.monotonic() - wait.began
         if waited < wait.due:

@@ -40,16 +40,17 @@ class Membership(dist.ProcessGroup):
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None):
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch has it, its stubs do not
         self._timeout = timeout
+        self.options = options
         self._job: Job | None = None
         self._settings: Settings | None = None  # of a group with a job
-        self._switch = ""
+        self.switch = ""
         self._refusal = ""
         self._closed = False
         self._in_flight: deque[LazyWork] = deque()  # the endpoint may still write to their memory
         # A store may have seen this group before (destroyed and made again): creation is collective, so the n-th time
         # that `size` ranks arrive is the n-th life of the group, and old keys are never read.
         generation = (store.add("ina/arrivals", 1) - 1) // size
-        store = dist.PrefixStore(f"ina/{generation}", store)
+        self.store = store = dist.PrefixStore(f"ina/{generation}", store)
 
         gloo_store = dist.PrefixStore("gloo", store)
         self._ballot = Ballot(dist.PrefixStore("plans", store), rank, size, timeout)
@@ -77,7 +78,7 @@ class Membership(dist.ProcessGroup):
         self._settings = settings = Settings.read(options)
         end_with_launcher()
         agreed = rendezvous.agree(store, self.rank(), self.size(), self._timeout, settings)
-        self._switch = agreed.switch
+        self.switch = agreed.switch
         open_trace(settings.trace, self.rank())
         open_recorder(settings.flight, rendezvous.number(self.rank()), dist.PrefixStore("flight", store), self.rank(),
                       self.size())
@@ -88,7 +89,7 @@ class Membership(dist.ProcessGroup):
                             self._timeout.total_seconds(), settings, agreed.token,
                             dist.PrefixStore("job", store), agreed.access, agreed.runs)
         except BaseException:
-            rendezvous.release(self._switch)
+            rendezvous.release(self.switch)
             raise
 
     def _joined_job(self) -> Job:
@@ -105,6 +106,15 @@ class Membership(dist.ProcessGroup):
 
     def getBackendName(self) -> str:
         return "ina"
+
+    @property
+    def timeout(self) -> timedelta:
+        """The time-out of collectives."""
+        return self._timeout
+
+    def lost(self) -> set[int]:
+        """Returns the ranks of which the switch process has said that they are lost."""
+        return set() if self._job is None else self._job.lost()
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the time-out of Gloo's collectives, and of the switch if it has not been used yet."""
@@ -151,7 +161,7 @@ class Membership(dist.ProcessGroup):
         self._stager.close()
         self._group_state.close()
         job.close(in_peace and not job.failed)
-        rendezvous.release(self._switch, wait)
+        rendezvous.release(self.switch, wait)
 
 
 @atexit.register

@@ -15,6 +15,8 @@ import os
 import secrets
 import socket
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -133,6 +135,19 @@ def acquire(settings: Settings) -> str:
         _processes[name], _pids[name], _protocols[name] = process, process.pid, protocol
     _users[name] = _users.get(name, 0) + 1
     return name
+
+
+@contextmanager
+def kept(name: str) -> Iterator[None]:
+    """Keeps a switch process that this process has started while one group after another uses it."""
+    if name not in _processes:
+        yield
+        return
+    _users[name] += 1
+    try:
+        yield
+    finally:
+        release(name)
 
 
 def _learn(name: str) -> None:

@@ -180,19 +180,24 @@ class LazyWork(dist.Work):
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         if self._future is None:
-            future = self._future = self._new_future()
-            self._group_state.completer.run(lambda: self._complete(future))
+            ended = self._new_future()
+            # A callback's error is one for C++, too. That of `set_exception` is for Python only: DistributedDataParallel takes it
+            # for tensors, which ends the process (torch 2.13).
+            self._future = ended.then(self._result_of)
+            self._group_state.completer.run(lambda: self._complete(ended))
         return self._future
 
     def _new_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         return torch.futures.Future()
 
-    def _complete(self, future: torch.futures.Future[list[torch.Tensor]]) -> None:
+    def _complete(self, ended: torch.futures.Future[list[torch.Tensor]]) -> None:
         self.end()
+        ended.set_result(self._outputs)
+
+    def _result_of(self, ended: torch.futures.Future[list[torch.Tensor]]) -> list[torch.Tensor]:
         if self._exception is not None:
-            future.set_exception(self._exception)  # type: ignore[arg-type]  # wrong in torch's stubs
-        else:
-            future.set_result(self._outputs)
+            raise self._exception
+        return ended.value()
 
 
 @all_eager

@@ -43,6 +43,33 @@ except RuntimeError as error: say(again=str(error))
 """
 
 
+def test_a_killed_worker_is_an_error_in_ddp(tmp_path):
+    """DistributedDataParallel waits for sums in C++, for a future; a hook of its own for another one."""
+    results = run(tmp_path, 3, """
+rank, n = start()
+from torch.nn.parallel import DistributedDataParallel
+from ina.backend.hooks import Choice, per_bucket
+errors = []
+for hook in (False, True):
+    model = DistributedDataParallel(torch.nn.Linear(40, 30))
+    if hook:
+        model.register_comm_hook(lambda bucket: Choice(codec="lanes-16"), per_bucket)
+    try:
+        for step in range(100_000):
+            if rank == 2 - hook and step == 5:
+                os.kill(os.getpid(), signal.SIGKILL)
+            model(torch.ones(4, 40)).sum().backward()
+    except RuntimeError as error:
+        errors.append(str(error))
+    rank = ina.backend.shrink_group() and dist.get_rank()
+say(errors=errors, size=dist.get_world_size())
+dist.destroy_process_group()
+""")
+    assert [rank.code for rank in results] == [0, -signal.SIGKILL, -signal.SIGKILL] and results[0].report["size"] == 1
+    assert all("is lost: its connection closed" in error for error in results[0].report["errors"])
+    assert len(results[0].report["errors"]) == 2
+
+
 @pytest.mark.parametrize(("moment", "protocol"), [
     pytest.param("during", "switchml", marks=pytest.mark.gate), ("before", "switchml"), ("during", "atp"), ("before", "atp"),
 ], indirect=["protocol"])

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="the back end needs torch")
 
 from ina.backend import late  # noqa: E402
 from ina.backend.counters import COUNTERS  # noqa: E402
-from ina.backend.late import AFTER, Late  # noqa: E402
+from ina.backend.late import AFTER, FIRST, Late  # noqa: E402
 
 
 class Clock:
@@ -29,11 +29,11 @@ def clock(monkeypatch) -> Clock:
     return clock
 
 
-def texts(waits: Late, number: int = 7, *, waits_for: int = 0, packets: int = 5) -> list[str]:
+def texts(waits: Late, number: int = 7, *, waits_for: int = 0, packets: int = 5, results: int = 3) -> list[str]:
     """Returns what a look warns of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        waits.look(number, "allreduce of 8 float32", {"waits_for": waits_for, "rx_packets": packets})
+        waits.look(number, "allreduce of 8 float32", {"waits_for": waits_for, "rx_packets": packets, "results": results})
     return [str(each.message) for each in caught]
 
 
@@ -61,6 +61,16 @@ def test_the_lowest_rank_that_is_not_late_tells(clock, rank, workers, waits_for,
     clock.now += 1
     warned = texts(waits, waits_for=waits_for, packets=packets)
     assert len(warned) == bool(text) and all(text in each for each in warned)
+
+
+@pytest.mark.fast
+def test_ranks_that_are_being_started_have_longer(clock):
+    waits = Late(0, 2)
+    looks = []
+    for _ in range(70):
+        looks += [clock.now] * len(texts(waits, waits_for=0b10, results=0, packets=round(clock.now)))
+        clock.now += 0.1
+    assert looks == [pytest.approx(100 + FIRST, abs=0.11)]
 
 
 @pytest.mark.fast

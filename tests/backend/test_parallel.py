@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="the back end needs torch")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = ROOT / "examples" / "parallel"
-SCRIPTS = [path for path in files(EXAMPLES, "*.py") if path.stem not in ("common", "elastic")]
+SCRIPTS = [path for path in files(EXAMPLES, "*.py") if path.stem not in ("common", "elastic", "shrink")]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
                "PYTHONWARNINGS": "ignore", "INA_CODEC": "block"}  # the switch by every call, without measured choices
 
@@ -40,6 +40,15 @@ def test_a_wrong_loss_is_an_error():
            "common.compare('x', [1.0, 2.0], [1.0, 2.1])"
     run = child.run([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT)
     assert run.returncode == 1 and "are not those of one process" in run.stderr
+
+
+@pytest.mark.later
+def test_shrinking_in_place():
+    """Two of four ranks are killed in DDP's backward pass; the others have the losses of one process, before and after."""
+    run = child.run([sys.executable, str(EXAMPLES / "shrink.py"), "--ranks", "4", "--kill", "1", "2"], cwd=ROOT, env=ENVIRONMENT)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert len(re.findall(r"^rank [03] of 4 is rank [01] of 2 after .* is lost: its connection closed$", run.stdout, re.M)) == 2
+    assert float(re.search(r"shrunk from 4 to 2 .* (\S+)$", run.stdout, re.M)[1]) < 1e-4
 
 
 @pytest.mark.later

@@ -587,7 +587,7 @@ class Operations:
             if self._switch_died(session.job, session.index):
                 reason += "; it ran the job's switch, whose sums nobody can vouch for any more"
             log.warning("%s", reason)
-            self.fail(session.job, reason)
+            self.fail(session.job, reason, session.index)
         self.over(session.job)
 
     def _switch_died(self, job: str, worker: int) -> bool:
@@ -595,11 +595,12 @@ class Operations:
         admitted = self.controller.jobs.get(job) if self.run_by_workers.get(job) else None
         return admitted is not None and self.shared is not None and self.shared.died_with(admitted.number, worker)
 
-    def fail(self, job: str, reason: str) -> None:
-        """Fails the job: its workers get the reason, and are hung up after GRACE, so that results in flight arrive."""
+    def fail(self, job: str, reason: str, lost: int | None = None) -> None:
+        """Fails the job: its workers get the reason, and are hung up after GRACE, so that results in flight arrive. ``lost``: the
+        worker that has ended."""
         self.remember_failure(job, self.tokens.get(job, ""), reason)
         for member in self.members(job):
-            member.send({"event": "failed", "reason": reason}, [])
+            member.send({"event": "failed", "reason": reason} | ({} if lost is None else {"lost": lost}), [])
             member.hang_up_at = member.hang_up_at or time.monotonic() + GRACE
 
     def remember_failure(self, job: str, token: str, reason: str) -> None:

@@ -97,6 +97,8 @@ class Client:
         self.moved: list[tuple[int, str]] = []  # moves to other switches: the job's incarnation there, and the reason
         self.notices: list[str] = []  # why the job stands still, and when it goes on
         self.left: dict[int, float] = {}  # workers that left without failure: when we heard of it, monotonic seconds
+        self.lost: dict[int, float] = {}  # workers that ended without leaving: when we heard of it; the job is over
+        self._ended = False  # no more events will come
         self._unanswered = 0  # number of replies to come that no caller waits for
         self._refused: ControlError | None = None  # refusal of this connection, or of a request without a waiting caller
         try:
@@ -180,12 +182,13 @@ class Client:
 
     def poll(self) -> str:
         """Reads events that have arrived. Returns why the job is over, or ""."""
-        while not self.failure:
+        while not self._ended:  # also when the job is over: other workers may be lost, too
             try:
                 self._event(*self._channel.receive(None, "events"))
             except TimeoutError:
                 break
             except (ChannelClosed, ValueError):
+                self._ended = True
                 self.gone = not self.failure
                 self.failure = self.failure or f"the switch process (socket {shown(self.name)}) ended"
         return self.failure
@@ -229,7 +232,9 @@ class Client:
         for fd in fds:
             os.close(fd)
         if kind == "failed":
-            self.failure = _reason(message)
+            self.failure = self.failure or _reason(message)
+            if "lost" in message:
+                self.lost.setdefault(_number(message, "lost"), time.monotonic())
         elif kind == "refused":
             self.failure = _reason(message)
             self._refused = ControlError(str(message.get("code")), self.failure)

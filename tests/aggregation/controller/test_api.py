@@ -228,6 +228,7 @@ def test_who_waits_for_a_lost_worker_is_told(service):
     first, second = joined(service, 1, 2)
     first.ask("admit", job="job", workers=3)
     service.gone(second, "its process ended")
+    assert first.messages[-1]["lost"] == 1
     assert first.messages[-1]["event"] == "failed" and "worker 1 of job 'job' (process 2) is lost" in first.messages[-1]["reason"]
 
 
