@@ -55,12 +55,9 @@ class _Lane:
         gradient.copy_(torch.from_numpy(values).view(self.shape))
 
 
-def _title(codec: codecs.Codec, epilogue_only: bool) -> torch.Tensor:
-    if not isinstance(codec, codecs.Codec):
-        raise TypeError(f"codec: the function gave {codec!r}, expected an ina.codecs.Codec")
-    codecs.message_bytes(codec, 64 * 64)
-    text = f"codec {codec.title}{', the epilogue only' * epilogue_only}".encode()
-    whole = text[: TITLE - 4].ljust(TITLE - 4) + zlib.crc32(text).to_bytes(4, "little")
+def _padded(text: str, agreed: str) -> torch.Tensor:
+    """Returns a stage's message to the next one: ``text``, for people, and the CRC-32 of it and ``agreed``."""
+    whole = text.encode()[: TITLE - 4].ljust(TITLE - 4) + zlib.crc32((text + agreed).encode()).to_bytes(4, "little")
     return torch.frombuffer(bytearray(whole), dtype=torch.uint8)
 
 
@@ -72,9 +69,10 @@ class Stage(PipelineStage):
     """PipelineStage of torch (2.13) for any of its schedules; the same arguments, and:
 
     ``codec``: a name of ina.codecs whose messages have one size ("powersgd", "thc", "lanes-16"), or a function that gives a new
-    codec for a gradient's shape; the same on all stages. ``epilogue_only``: only gradients that nothing hides in 1F1B, those of
-    the last ``num_stages`` - ``stage_index`` micro-batches that a stage sends, are in the codec (the paper's epilogue-only
-    compression). ``sent``: bytes of gradients that this stage has sent; ``dense``: without a codec they would be these.
+    codec for a gradient's shape; the same on all stages. (Beside a stage of torch's own, both wait until the group's time-out.)
+    ``epilogue_only``: only gradients that nothing hides in 1F1B, those of the last ``num_stages`` - ``stage_index`` micro-batches
+    that a stage sends, are in the codec (the paper's epilogue-only compression). ``sent``: bytes of gradients that this stage has
+    sent; ``dense``: without a codec they would be these.
 
     TypeError: ``codec`` gives no codec, or gradients are of another type than float32, bfloat16 or float16. ValueError: the codec
     has no such messages, or another stage has another codec.
@@ -85,9 +83,13 @@ class Stage(PipelineStage):
         super().__init__(*args, **kwargs)
         self._make = (lambda _shape: codecs.named(codec)) if isinstance(codec, str) else codec
         self._epilogue_only = epilogue_only
-        self._title = _title(self._make(torch.Size([64, 64])), epilogue_only)  # a wrong codec is told where it stands
+        example = self._make(torch.Size([64, 64]))  # a wrong codec is told where it stands
+        if not isinstance(example, codecs.Codec):
+            raise TypeError(f"codec: the function gave {example!r}, expected an ina.codecs.Codec")
+        codecs.message_bytes(example, 64 * 64)
+        self._text = f"codec {example.title}{', the epilogue only' * epilogue_only}"
         self._said = False
-        self._heard: torch.Tensor | None = None  # the title of the stage before
+        self._heard: tuple[torch.Tensor, torch.Tensor] | None = None  # what the stage before said, and what it should have
         self._lanes: dict[tuple[bool, int], _Lane] = {}  # by direction and place among the inputs or outputs
         self._arriving: dict[int, list[tuple[_Lane, torch.Tensor, torch.Tensor]]] = {}  # by micro-batch
         self.sent = self.dense = 0
@@ -99,23 +101,24 @@ class Stage(PipelineStage):
         ops = super().get_fwd_send_ops(fwd_chunk_id)
         if ops and self.has_backward and not self._said:
             self._said = True
-            ops.append(dist.P2POp(dist.isend, self._title.to(ops[0].tensor.device), ops[0].peer, self.group, TAG))
+            ops.append(dist.P2POp(dist.isend, self._title(ops).to(ops[0].tensor.device), ops[0].peer, self.group, TAG))
         return ops
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         """Returns the receives of a micro-batch's activations from the stage before, and of its codec's title."""
         ops = super().get_fwd_recv_ops(fwd_chunk_id)
         if ops and self.has_backward and self._heard is None:
-            self._heard = torch.empty(TITLE, dtype=torch.uint8, device=ops[0].tensor.device)
-            ops.append(dist.P2POp(dist.irecv, self._heard, ops[0].peer, self.group, TAG))
+            said = torch.empty(TITLE, dtype=torch.uint8, device=ops[0].tensor.device)
+            self._heard = said, self._title(ops)
+            ops.append(dist.P2POp(dist.irecv, said, ops[0].peer, self.group, TAG))
         return ops
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
         """Returns the sends of a micro-batch's gradients to the stage before, in the codec."""
         ops = super().get_bwd_send_ops(bwd_chunk_id)
-        if ops and self._heard is not None and not torch.equal(self._heard.cpu(), self._title):
-            raise ValueError(f"stage {self.stage_index}: gradients in {_text(self._title)}, but stage {self.stage_index - 1} has "
-                             f"{_text(self._heard)}: expected the same codec on all stages")
+        if ops and self._heard is not None and not torch.equal(self._heard[0].cpu(), self._heard[1]):
+            raise ValueError(f"stage {self.stage_index}: gradients in {self._text}, but stage {self.stage_index - 1} has "
+                             f"{_text(self._heard[0])}: expected the same codec on all stages, for each shape")
         for place, op in enumerate(ops):
             size = op.tensor.nbytes
             self.dense += size
@@ -143,6 +146,10 @@ class Stage(PipelineStage):
             except ValueError as error:
                 raise ValueError(f"stage {self.stage_index}, gradient of micro-batch {bwd_chunk_id}: {error}") from None
         super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+
+    def _title(self, ops: list[dist.P2POp]) -> torch.Tensor:
+        """Returns what a stage says of its codec beside these activations, whose gradients have their shapes."""
+        return _padded(self._text, " ".join(f"{tuple(op.tensor.shape)} {self._make(op.tensor.shape).title}" for op in ops))
 
     def _in_codec(self, chunk: int, sender: int) -> bool:
         return not self._epilogue_only or chunk >= (self.chunks or 0) - (self.num_stages - sender)

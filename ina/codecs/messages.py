@@ -77,6 +77,8 @@ def read(codec: Codec, message: np.ndarray, elements: int, step: int) -> np.ndar
     except StopIteration as end:
         values: np.ndarray = end.value
         return values
+    except IndexError:
+        raise ValueError(f"a message of codec {codec.title}: its words are none that the codec writes") from None
 
 
 def _head(codec: Codec, elements: int, step: int) -> bytes:

@@ -94,9 +94,13 @@ dist.destroy_process_group()
 @pytest.mark.later
 @pytest.mark.parametrize(("first", "second", "text"), [
     ("codec='thc'", "codec='lanes-16'", "stage 1: gradients in codec lanes-16, but stage 0 has codec thc"),
+    ("codec=shapes", "codec=shapes", "codec powersgd (4, 0, True): expected the same codec on all stages, for each shape"),
     ("epilogue_only=True", "", "but stage 0 has codec powersgd (16, 64, True), the epilogue only")])
 def test_stages_with_different_codecs_are_told_before_the_first_gradient(tmp_path, first, second, text):
     ranks = run(tmp_path, 2, BODY + f"""
+PARTS = 8
+def shapes(shape):  # the same but for these gradients
+    return codecs.PowerSgd(4 + rank * (shape[0] == 256 // PARTS))
 if rank == 0:
     train(Stage, 2, {first})
 else:
