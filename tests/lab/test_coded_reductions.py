@@ -7,8 +7,10 @@ from capabilities import need
 from ina import codecs
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.base.settings import ConfigError
+from ina.codecs import registry
 from ina.codecs.lanes import Packing
 from ina.codecs.omnireduce import BLOCK, blocks_of, used_blocks
+from ina.codecs.sketch import Sketch
 from ina.lab.kinds import allreduce
 from ina.lab.kinds.allreduce import AllReduce
 from ina.lab.virtual.virtual_network import WrongSum
@@ -77,6 +79,27 @@ def test_sums_are_equal_to_the_bit_with_losses_and_duplicates_on_the_tofino_twin
                        values=64, loss=0.03, duplicate=0.03, jobs=2)
     reductions = config.measure()  # compares every worker's result
     assert len(reductions) == 2 and sum(each.summary()["retransmissions"] for each in reductions) > 0
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("switch", ["embedded", "tna"])
+@pytest.mark.parametrize(("load", "least", "most"), [(0.5, 0, 0), (0.85, 0.4, 0.7), (0.95, 0.6, 0.85)])
+def test_values_that_a_full_sketch_cannot_give_back_go_densely_through_the_switch(monkeypatch, load, least, most, switch):
+    need("cc")
+    sketches: list[Sketch] = []
+
+    def make() -> Sketch:
+        sketches.append(Sketch(load))
+        return sketches[-1]
+
+    monkeypatch.setitem(registry._REGISTERED, "loaded", make)
+    config = AllReduce(codec="loaded", dtype="float32", elements=30_001, workers=3, sparsity=0.8, switch=switch,
+                       values=64, loss=0.03, duplicate=0.03)
+    (reduction,) = config.measure()  # compares every worker's result
+    assert reduction.summary()["retransmissions"] > 0
+    used = [each for each in sketches if each.union]
+    assert len(used) == 2 * config.workers, "through the switch, and over arrays"
+    assert all(each.union > 10_000 and least * each.union <= each.left <= most * each.union for each in used)
 
 
 @pytest.mark.build
