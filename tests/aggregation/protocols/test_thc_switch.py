@@ -20,6 +20,7 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Program
 from ina.topology import load
 from ina.worlds.virtual.explorable import Tensor, job
+from ina.worlds.virtual.explorer import Budget
 from ina.worlds.virtual.fabric import Fabric
 
 need("cc")
@@ -163,10 +164,13 @@ def test_sums_of_the_twin(twin, topology):
 
 
 @pytest.mark.build
-def test_every_interleaving_with_the_twin(twin):
+@pytest.mark.parametrize("tree", [False, True], ids=["star", "tree"])
+def test_interleavings_with_the_twin(twin, tree):
     arrays = words(2, 2 * 64)
     expected = PROGRAM.reduced(np.array(arrays))
     work = [[Tensor(array, expected, reduction=protocols.OWN)] for array in arrays]
-    report = job(twin, load("star", hosts=2), values=64, protocol="thc", work=work).saturate()
+    topology = load("leaf-spine", leaves=2, spines=1, hosts=1) if tree else load("star", hosts=2)
+    explorer = job(twin, topology, values=64, protocol="thc", work=work)
+    report = explorer.explore(14, Budget(losses=1, duplicates=1, timeouts=1)) if tree else explorer.saturate()
     assert report.violation is None, "\n".join((report.violation, *report.steps))
-    assert report.complete and report.states > 100
+    assert report.states > 5000 if tree else report.complete and report.states > 100
