@@ -198,17 +198,35 @@ say(well=True); dist.destroy_process_group()
 
 
 def test_a_codec_computes_while_its_words_are_on_their_way(tmp_path):
+    """THC's norm, a word, is on its way while the tensor is rotated."""
     body = """
         done = []
-        words = yield codecs.Round(np.ones(5000, np.int32), meanwhile=lambda: done.append(1))
+        def compute(): done.append(1); events.append("computed")
+        words = yield codecs.Round(np.ones(5000, np.int32), meanwhile=compute)
         return words.astype(np.float32) * len(done)
     """
     for report in succeed(run(tmp_path, 2, OWN.format(body=body.strip()) + """
+from ina.backend.job import Job
+events = []
+def logged(owner, name, event):
+    own = getattr(owner, name)
+    def call(*args, **options):
+        result = own(*args, **options)
+        events.append(event(*args))
+        return result
+    setattr(owner, name, call)
+logged(Job, "submit", lambda job, tensor, *rest: tensor.numel())
+logged(codecs.Thc, "_rotated", lambda *rest: "rotated")
 tensors = [torch.ones(5000) for _ in range(5)]
 reduce(tensors[0]).wait()
 works = [reduce(t) for t in tensors[1:]]
 for work in works[::-1] if rank else works: work.wait()
 assert all(t.tolist() == [n] * 5000 for t in tensors)
+assert [event for event in events if event != 1] == [5000, "computed"] * 5, events
+events.clear()
+group.allreduce_coded(torch.ones(4096), codecs.Thc(), False).wait()
+norm, rotated, levels = events
+assert (norm, rotated) == (1, "rotated") and levels > 1, events
 say(well=True); dist.destroy_process_group()
 """)):
         assert report["well"]

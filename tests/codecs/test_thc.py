@@ -82,16 +82,28 @@ def test_the_rotation_is_hadamards(size):
 
 
 @pytest.mark.parametrize("size", [64, 1000, 70_000])
-def test_a_rotation_during_the_norms_way_is_the_same_as_behind_it(size):
-    own, ended = normal(size, 3), []
+def test_a_rotation_during_the_norms_way_is_the_same_as_behind_it(monkeypatch, size):
+    own, ended, events, rotate = normal(size, 3), [], [], Thc._rotated
+
+    def rotated(codec, wanted, *rest):
+        events.append("rotated")
+        return rotate(codec, wanted, *rest)
+
+    monkeypatch.setattr(Thc, "_rotated", rotated)
+    others = ["rotated"] * (len(parts(size)) - 1)
     for early in (True, False):
+        events.clear()
         running = Thc().reduce(own, codecs.Call(2, rank=1, step=5))
         first = next(running)
+        events.append("norms sent")
         if early:
             first.meanwhile()
+        events.append("norms received")
         larger = (2 * first.words.view(np.float32)).view(np.int32)  # another worker's norms
         second = running.send(larger)
         assert second.meanwhile is None
+        during, behind = (["rotated"], []) if early else ([], ["rotated"])
+        assert events == ["norms sent", *during, "norms received", *behind, *others]
         words = second.words.copy()
         with pytest.raises(StopIteration) as end:
             running.send(second.words)
