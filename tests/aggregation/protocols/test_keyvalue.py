@@ -12,6 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from bmv2_switch import Bmv2
+from bmv2_target import compile_sample
 from capabilities import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +23,8 @@ from ina.p4 import RegisterEntry, Switch, TableEntry
 from ina.p4 import compile as compile_p4
 from ina.p4.compiler import frontend
 from ina.p4.compiler.reference.interpreter import Interpreter
+from ina.p4.runtime import embedded
+from ina.p4.runtime.entities import insert
 from ina.virtual import Faults
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "keyvalue"
@@ -391,6 +395,12 @@ class Reference:
         self.seen: dict[tuple[int, int], tuple[int, dict[int, int]]] = {}  # window -> incarnation, marks of packets by number
         self.drops: Counter[str] = Counter()
 
+    @property
+    def state(self):
+        """The slots and the cells, in no order of their making."""
+        marks = [(host, incarnation, sorted(marks.items())) for host, (incarnation, marks) in sorted(self.seen.items())]
+        return repr((sorted(self.slots.items()), marks))
+
     def process(self, port, sent):
         try:
             return self.answer(port, sent)
@@ -538,10 +548,10 @@ def compare(switch, drops, seed, count):
     return reference
 
 
-def admitted(insert):
-    for stream, (incarnation, port) in STREAMS.items():
+def admit(insert, streams=STREAMS, senders=PORTS):
+    for stream, (incarnation, port) in streams.items():
         insert("stream", {"hdr.keyvalue.stream": stream}, "set_stream", {"incarnation": incarnation, **kv.Host(port).entry})
-    for (stream, sender), port in PORTS.items():
+    for (stream, sender), port in senders.items():
         match = {"hdr.keyvalue.stream": stream, "hdr.keyvalue.sender": sender}
         insert("sender", match, "set_sender", {"index": port, **kv.Host(port).entry})
 
@@ -550,7 +560,7 @@ def admitted(insert):
 @pytest.mark.parametrize("seed", range(20))
 def test_the_switch_does_what_the_reference_does(small, seed):
     net = network(small)
-    admitted(lambda *entry: net.switch.insert(TableEntry(*entry)))
+    admit(lambda *entry: net.switch.insert(TableEntry(*entry)))
     reference = compare(net.switch.process, net.drops, seed, 1500)
     owners, values = net.switch.register("owners"), net.switch.register("values")
     assert {i: (owners[i], values[i]) for i in range(SLOTS) if owners[i]} == {i: (s[0], s[2]) for i, s in reference.slots.items()}
@@ -561,13 +571,27 @@ def test_the_switch_does_what_the_reference_does(small, seed):
 def test_the_interpreter_does_what_the_reference_does(seed):
     program = frontend.load(kv.PROGRAM, defines={"SLOTS": str(SLOTS), "WINDOW": str(WINDOW)}, include_dirs=[paths.p4_dir()])
     interpreter = Interpreter(program)
-    admitted(lambda table, match, action, args: interpreter.tables[f"admission.{table}"].insert(match, action, args))
+    admit(lambda table, match, action, args: interpreter.tables[f"admission.{table}"].insert(match, action, args))
     counter = interpreter.counters["drops"]
 
     def drops():
         return {name: count for name, count in zip(kv.DROPS, counter.packets, strict=True) if count}
 
     compare(lambda port, packet: interpreter.process(packet, port), drops, seed, 150)
+
+
+@pytest.mark.hardware
+def test_bmv2_does_what_the_reference_does(tmp_path):
+    need("p4c", "bmv2", "netns")
+    config, _ = compile_sample(kv.PROGRAM, tmp_path, f"-I{paths.p4_dir()}", f"-DSLOTS={SLOTS}", f"-DWINDOW={WINDOW}")
+    with Bmv2(config, 6) as switch:
+        switch.reset(6)
+        admit(lambda *entry: switch.write(insert(TableEntry(*entry))))
+
+        def drops():
+            return {name: count for name, count in zip(kv.DROPS, switch.counter("drops", len(kv.DROPS)), strict=True) if count}
+
+        compare(lambda port, packet: switch.send(packet, port), drops, 0, 3000)
 
 
 @pytest.mark.fast
@@ -580,37 +604,39 @@ def test_the_reference_would_notice_a_pair_that_is_added_twice():
 # ---- every interleaving of a small stream
 
 
-def walk(reference, packets, expected):
-    """Walks every state of a sender, the reference and the receiver, where the network delivers each frame that was ever sent at
-    any time and any number of times, or never. Returns (states, final states)."""
+def walk(switch, packets, expected):
+    """Walks every state of a sender, a switch and the receiver, where the network delivers each frame that was ever sent at
+    any time and any number of times, or never. Returns (states, final states).
+
+    `switch`: a Reference or a Program, of stream 1 with one sender at port 1 and the receiver at port 0."""
     sender, receiver = kv.Sender(kv.Host(1), 1, 1, 0, []), kv.Receiver(kv.Host(0), 1, 1, 1, 1)
     sums = kv.check_words(expected.items())
     sender.packets = iter([*packets, (kv.END, [(sums[0].to_bytes(16), sums[1])]), None])
     sender.ahead = next(sender.packets)
-    start = sender, reference, receiver, frozenset((0, 1, sent) for sent in sender.to_send(0))
+    start = sender, switch, receiver, frozenset((0, 1, sent) for sent in sender.to_send(0))
     waiting, seen, final = [start], set(), 0
     while waiting:
         *parts, frames = waiting.pop()
         for to, port, content in frames:
-            sender, reference, receiver = copy.deepcopy(parts)
+            sender, switch, receiver = copy.deepcopy(parts)
             if to == 0:
-                answers = [(1, out, framed(answer)) for out, answer in reference.process(port, content)]
+                answers = [(1, out, framed(answer)) for out, answer in switch.process(port, content)]
             else:
                 host = (receiver, sender)[port]
                 host.sent = dict.fromkeys(host.sent, -kv.RTO)  # a time-out: what has no answer is sent again
                 answers = [(0, port, sent) for sent in [*host.receive(content, 0), *host.to_send(0)]]
             after = frames | set(answers)
-            state = repr((sender.next, sorted(sender.frames), reference.slots, reference.seen, sorted(receiver.counts.items()),
-                          receiver.numbers, receiver.ends, receiver.steps)), after
+            state = repr((sender.next, sorted(sender.frames), sorted(receiver.counts.items()), receiver.numbers, receiver.ends,
+                          receiver.steps)), switch.state, after
             if state in seen:
                 continue
             seen.add(state)
-            waiting.append((sender, reference, receiver, after))
-            unread = reference.slots.values() if receiver.step == kv.READ else ()
+            waiting.append((sender, switch, receiver, after))
+            unread = switch.slots.values() if receiver.step == kv.READ else ()
             assert receiver.counts + Counter({key.rstrip(b"\0"): total for _, key, total in unread}) <= expected
             if receiver.done:
                 final += 1
-                assert receiver.counts == expected and not reference.slots and sender.ahead is None
+                assert receiver.counts == expected and not switch.slots and sender.ahead is None
     return len(seen), final
 
 
@@ -618,17 +644,62 @@ def framed(content):
     return bytes(38) + (8 + len(content)).to_bytes(2) + bytes(2) + content
 
 
+class Program:
+    """The compiled program in one of its states; copies share the switch, which each of them puts into its own state.
+
+    `state`: the registers, whole; slots without an owner keep a key and a value."""
+
+    def __init__(self, built):
+        self.switch = embedded.Switch(built)
+        for port in range(2):
+            self.switch.add_port(port)
+        admit(lambda *entry: self.switch.write(insert(TableEntry(*entry))), {1: (1, 0)}, {(1, 0): 1})
+        self._keep()
+
+    def _keep(self):
+        self.saved = self.switch.snapshot()
+        self.state = tuple(tuple(self.switch.register(name).tolist()) for name in REGISTERS)
+
+    def __deepcopy__(self, _):
+        return copy.copy(self)
+
+    def process(self, port, sent):
+        self.switch.restore(self.saved)
+        answers = [(out, answer[42:]) for out, answer in self.switch.step(sent, port, 0)]
+        self._keep()
+        return answers
+
+    @property
+    def slots(self):
+        entries = zip(*self.state[:3], strict=True)
+        return {slot: (owner, key.to_bytes(16), value) for slot, (owner, key, value) in enumerate(entries) if owner}
+
+
+REGISTERS = "owners", "keys", "values", "incarnations", "nexts", "marks"
 FIRST, SECOND = colliding(2)
 SMALL = [(kv.DATA, padded(SECOND, FIRST)), (kv.DATA, padded(FIRST, b"b", SECOND)), (kv.DATA, padded(FIRST))]
 EXPECTED = Counter({FIRST: 3, SECOND: 2, b"b": 1})
+
+
+def small_reference(kind, width):
+    return kind({1: (1, 0)}, {(1, 0): 1}, width)
 
 
 @pytest.mark.fast
 @pytest.mark.parametrize("width", [1, 2, 4])
 def test_every_interleaving_ends_with_the_right_counts(monkeypatch, width):
     monkeypatch.setattr(kv, "WINDOW", width)
-    states, final = walk(Reference({1: (1, 0)}, {(1, 0): 1}, width), SMALL, EXPECTED)
+    states, final = walk(small_reference(Reference, width), SMALL, EXPECTED)
     assert final and states > 30
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_every_interleaving_with_the_program_is_one_with_the_reference(monkeypatch, width):
+    need("cc")
+    monkeypatch.setattr(kv, "WINDOW", width)
+    states = walk(Program(compile_p4(kv.PROGRAM, defines={"SLOTS": SLOTS, "WINDOW": width})), SMALL, EXPECTED)
+    assert states == walk(small_reference(Reference, width), SMALL, EXPECTED)
 
 
 class Forgetful(Reference):
@@ -643,7 +714,23 @@ class Forgetful(Reference):
 def test_the_walk_notices_a_switch_that_forgets(monkeypatch):
     monkeypatch.setattr(kv, "WINDOW", 2)
     with pytest.raises(AssertionError, match="<= Counter"):
-        walk(Forgetful({1: (1, 0)}, {(1, 0): 1}, 2), SMALL, EXPECTED)
+        walk(small_reference(Forgetful, 2), SMALL, EXPECTED)
+
+
+@pytest.mark.build
+@pytest.mark.parametrize(("line", "wrong", "message"), [
+    ("marks.write(cell, meta.taken);", "", "<= Counter"),  # what the switch took goes on to the receiver, too
+    ("fresh = hdr.keyvalue.number == next;", "fresh = hdr.keyvalue.number <= next;", "<= Counter"),  # is added once more
+    ("owners.write(slot, 0);", "", "not {"),  # slots stay taken
+], ids=["forgets marks", "adds twice", "frees nothing"])
+def test_the_walk_notices_a_wrong_program(monkeypatch, tmp_path, line, wrong, message):
+    need("cc")
+    monkeypatch.setattr(kv, "WINDOW", 2)
+    text, path = kv.PROGRAM.read_text(), tmp_path / "wrong.p4"
+    assert text.count(line) == 1
+    path.write_text(text.replace(line, wrong))
+    with pytest.raises(AssertionError, match=message):
+        walk(Program(compile_p4(path, defines={"SLOTS": SLOTS, "WINDOW": 2})), SMALL, EXPECTED)
 
 
 # ---- the command line
