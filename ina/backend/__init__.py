@@ -89,8 +89,8 @@ def stats() -> dict:
     - ``calls``: by collective, how many went through the ``switch`` and through ``gloo``;
     - ``reasons``: by "collective: reason", how many calls went to Gloo for it;
     - ``plans``: by tensor, how it travels and why, where it was measured or a codec chose;
-    - ``late``: by rank of its group, how many collectives have waited for it (``waits``), for most of a second or longer, and
-      their ``seconds``;
+    - ``late``: by rank (of the default group), how many collectives have waited for it for half a second or longer (``waits``),
+      and for how many ``seconds``;
     - ``run_by``: who runs the switches of this process's jobs: ``jobs`` whose ``ranks`` do, with the number of ``turns`` that
       this rank took and of the ``packets`` that it ran the program on, and ``jobs`` whose switch ``process`` does;
     - ``worker``: packets, retransmissions, time-outs, drops, ... of the native workers of all jobs.

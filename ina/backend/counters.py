@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import Protocol
 from weakref import WeakSet
 
@@ -42,7 +41,7 @@ class Counters:
     codecs     by codec: sums, their elements, the 32-bit words that they travelled in, and values that were flushed to zero
     reasons    by collective and reason: why a call went to Gloo
     plans      by tensor: how it travels, where it was measured or auto-sparse chose, and why
-    late       by rank of its group: how many collectives have waited for it for a second or more, and their seconds
+    late       by rank: how many collectives have waited for it for half a second or longer, and for how many seconds
     run_by     who runs the jobs' switches: jobs of each, and of those that ranks run how often this rank did, on how many packets
     worker     the sum of the native worker statistics over all jobs: packets, retransmissions, time-outs, drops ...
     """
@@ -104,11 +103,11 @@ class Counters:
         with self._lock:
             self._codecs.setdefault(codec, Counter()).update(sums=1, elements=elements, words=words, flushed=flushed)
 
-    def waited(self, ranks: Sequence[int], seconds: float) -> None:
+    def waited(self, seconds: dict[int, float]) -> None:
         """Counts a collective that has waited for these ranks."""
         with self._lock:
-            for rank in ranks:
-                self._late.setdefault(rank, Counter()).update({"waits": 1, "seconds": seconds})
+            for rank, each in seconds.items():
+                self._late.setdefault(rank, Counter()).update({"waits": 1, "seconds": each})
 
     def planned(self, tensor: str, reason: str) -> None:
         """Notes how a tensor travels from now on, and why."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -51,9 +52,11 @@ class Job:
     """A job; one per process group and rank. Methods may be called from any thread, except that ``close`` must come last."""
 
     def __init__(self, switch: str, switch_pid: int, name: str, rank: int, size: int, timeout: float,
-                 settings: Settings, token: str = "", store: dist.Store | None = None, access: str = "", runs: bool = False):
+                 settings: Settings, token: str = "", store: dist.Store | None = None, access: str = "", runs: bool = False,
+                 ranks: Callable[[], Sequence[int]] | None = None):
         """``store``: the group's own, for the ranks to agree in when a switch fails. ``token`` and ``access``: as Client's.
-        ``runs``: the ranks run the job's switch, if the switch process lets them."""
+        ``runs``: the ranks run the job's switch, if the switch process lets them. ``ranks``: returns the ranks' names for people;
+        None: 0, 1, ..."""
         self.name, self.rank, self.size, self.timeout = name, rank, size, timeout
         self.settings = settings
         self.refusal: str | None = None  # "" when admitted, else the reason; None: no request yet
@@ -75,7 +78,7 @@ class Job:
         self._tag = 0
         self._last_stats: dict[str, int] = {}
         self._told = 0  # notices
-        self._late = Late(rank, size)
+        self._late = Late(rank, size, ranks or (lambda: range(size)))
         self._warned = False
         self._incarnation = 0  # of the attachment that the endpoint has
         try:

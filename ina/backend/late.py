@@ -1,70 +1,90 @@
 """Tells whom a collective waits for, while it waits.
 
 The switch answers a packet that is sent again with the workers whose values it lacks, so each rank that waits knows the ranks
-that are late. After ``AFTER`` seconds without any result, and each time that ten times as much has passed, the lowest rank that
-is not late itself warns; `ina.backend.stats()["late"]` counts on all that have waited.
+that are late, as of an answer that is up to half a second old. So the lowest rank that is not late itself warns at the first
+answer that comes ``AFTER`` seconds without any result, and each time that ten times as much has passed;
+`ina.backend.stats()["late"]` counts on all that have waited.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from ina.backend.counters import COUNTERS
 from ina.base.native import lib
 
-AFTER = 0.7  # seconds, from the first look on, which comes up to 0.3 s after the call
+AFTER = 0.5  # seconds, from the first look on, which comes up to 0.3 s after the call
 FIRST = 5.0  # seconds, as long as the job has had no result: its ranks are being started
+SILENT = 1.0  # seconds without any answer
+GAP = 1.0  # seconds between two looks: nobody has waited meanwhile
+MOST = 64  # waits that nobody has ended
 
 
 @dataclass
 class _Wait:
-    """A wait of this rank. ``seen``: packets that had come when it began; ``due``: seconds until it tells; ``ranks``: that were
-    late when it last looked."""
+    """A wait of this rank. ``looked``: the last time; ``answers``, ``packets``: that had come until then, and when it began;
+    ``due``: seconds until it tells; ``seconds``: by rank, how long it was late."""
 
     began: float
-    seen: int
+    looked: float
+    answers: int
+    packets: int
     due: float
-    ranks: tuple[int, ...] = ()
+    seconds: Counter[int] = field(default_factory=Counter)
 
 
 class Late:
-    """The waits of one rank of a job."""
+    """The waits of one rank of a job. ``ranks``: returns the group's ranks in the default group, by which people know them."""
 
-    def __init__(self, rank: int, workers: int) -> None:
-        self._rank, self._workers = rank, workers
+    def __init__(self, rank: int, workers: int, ranks: Callable[[], Sequence[int]]) -> None:
+        self._rank, self._workers, self._ranks = rank, workers, ranks
         self._waits: dict[int, _Wait] = {}  # by number of the collective
 
     def look(self, number: int, description: str, stats: dict[str, int]) -> None:
         """Looks at a collective that is not done; called again and again while some thread waits for it. ``stats``: the native
         worker's statistics, now."""
-        wait = self._waits.get(number)
-        if wait is None:
-            self._waits[number] = _Wait(time.monotonic(), stats["rx_packets"], AFTER if stats["results"] else FIRST)
+        now, wait = time.monotonic(), self._waits.get(number)
+        if wait is None or now - wait.looked > GAP:
+            while len(self._waits) > MOST:
+                self._waits.pop(next(iter(self._waits)), None)
+            due = AFTER if stats["results"] else FIRST
+            self._waits[number] = _Wait(now, now, stats["pending_replies"], stats["rx_packets"], due)
             return
-        waited = time.monotonic() - wait.began
-        if waited < wait.due:
+        late = self._late(stats)
+        wait.seconds.update(dict.fromkeys(late, now - wait.looked))
+        waited, answered = now - wait.began, stats["pending_replies"] != wait.answers
+        wait.looked, wait.answers = now, stats["pending_replies"]
+        silent = stats["rx_packets"] == wait.packets and waited >= max(wait.due, SILENT)
+        if not silent and not (answered and waited >= wait.due):
             return
         wait.due = 10 * waited
-        known = self._workers <= lib.INA_BITMAP_WORKERS  # else the bits are children of some switch
-        wait.ranks = tuple(rank for rank in range(self._workers) if stats["waits_for"] >> rank & 1) if known else ()
-        if text := self._text(wait, stats):
-            warnings.warn(f"ina: rank {self._rank} has waited for {waited:.1f} s in collective #{number} ({description}): {text}",
-                          RuntimeWarning, stacklevel=2)
+        if text := self._text(late, silent, stats):
+            warnings.warn(f"ina: rank {self._ranks()[self._rank]} has waited for {waited:.1f} s in collective #{number} "
+                          f"({description}): {text}", RuntimeWarning, stacklevel=2)
 
     def done(self, number: int) -> None:
-        """Counts the wait for a collective that has ended, if it was long."""
+        """Counts the wait for a collective that has ended, and the ranks that were late for long."""
         wait = self._waits.pop(number, None)
-        if wait is not None and wait.ranks:
-            COUNTERS.waited(wait.ranks, time.monotonic() - wait.began)
+        if wait is not None:
+            ranks = self._ranks()
+            COUNTERS.waited({ranks[rank]: seconds for rank, seconds in wait.seconds.items() if seconds >= AFTER})
 
-    def _text(self, wait: _Wait, stats: dict[str, int]) -> str:
-        if stats["rx_packets"] == wait.seen:
+    def _late(self, stats: dict[str, int]) -> list[int]:
+        """Returns the late ranks of the group, as far as they are known: of larger groups, bits are children of some switch."""
+        known = self._workers <= lib.INA_BITMAP_WORKERS
+        return [rank for rank in range(self._workers) if stats["waits_for"] >> rank & 1] if known else []
+
+    def _text(self, late: list[int], silent: bool, stats: dict[str, int]) -> str:
+        if silent:
             return "nothing has come from the switch: it, or the link to it, is down or stands still"
-        if wait.ranks and self._rank == min({*range(self._workers)} - {*wait.ranks}, default=0):
-            each = ", ".join(map(str, wait.ranks))
-            return f"rank{'s' * (len(wait.ranks) > 1)} {each} {'are' if len(wait.ranks) > 1 else 'is'} late, stuck or dead"
-        if stats["waits_for"] and not wait.ranks:
+        if late and self._rank == min({*range(self._workers)} - {*late}, default=0):
+            ranks = self._ranks()
+            each = ", ".join(str(ranks[rank]) for rank in late)
+            return f"rank{'s' * (len(late) > 1)} {each} {'are' if len(late) > 1 else 'is'} late, stuck or dead"
+        if stats["waits_for"] and not late:
             return "children of some switch of the job's tree are late, stuck or dead"
         return ""

@@ -7,7 +7,9 @@ past Python.
 from __future__ import annotations
 
 import atexit
+import weakref
 from collections import deque
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -87,7 +89,7 @@ class Membership(dist.ProcessGroup):
         try:
             self._job = Job(agreed.switch, agreed.pid, f"{name}/{agreed.nonce}", self.rank(), self.size(),
                             self._timeout.total_seconds(), settings, agreed.token,
-                            dist.PrefixStore("job", store), agreed.access, agreed.runs)
+                            dist.PrefixStore("job", store), agreed.access, agreed.runs, _ranks_of(self))
         except BaseException:
             rendezvous.release(self.switch)
             raise
@@ -162,6 +164,19 @@ class Membership(dist.ProcessGroup):
         self._group_state.close()
         job.close(in_peace and not job.failed)
         rendezvous.release(self.switch, wait)
+
+
+def _ranks_of(group: Membership) -> Callable[[], Sequence[int]]:
+    """Returns a function that gives the ranks of a group in the default group; 0, 1, ... while torch does not know it."""
+    size, found = group.size(), weakref.ref(group)
+
+    def ranks() -> Sequence[int]:
+        try:
+            return dist.get_process_group_ranks(found())
+        except (KeyError, RuntimeError, ValueError):
+            return range(size)
+
+    return ranks
 
 
 @atexit.register

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="the back end needs torch")
 
 from ina.backend import late  # noqa: E402
 from ina.backend.counters import COUNTERS  # noqa: E402
-from ina.backend.late import AFTER, FIRST, Late  # noqa: E402
+from ina.backend.late import AFTER, FIRST, GAP, SILENT, Late  # noqa: E402
 
 
 class Clock:
@@ -29,60 +29,99 @@ def clock(monkeypatch) -> Clock:
     return clock
 
 
-def texts(waits: Late, number: int = 7, *, waits_for: int = 0, packets: int = 5, results: int = 3) -> list[str]:
-    """Returns what a look warns of."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        waits.look(number, "allreduce of 8 float32", {"waits_for": waits_for, "rx_packets": packets, "results": results})
-    return [str(each.message) for each in caught]
+class Waiting:
+    """Waits of a rank for collectives, of which it looks at one every 0.1 s, as the back end does."""
+
+    def __init__(self, clock: Clock, rank: int = 0, workers: int = 4, ranks=range):
+        self.clock, self.late = clock, Late(rank, workers, lambda: ranks(workers))
+        self.stats = {"waits_for": 0, "rx_packets": 5, "results": 3, "pending_replies": 0}
+
+    def wait(self, seconds: float, *late: int, number: int = 7, answers: bool = True) -> list[tuple[float, str]]:
+        """Returns when it warned, of what. ``late``: ranks, as each answer says; there is one a look."""
+        found = []
+        for _ in range(round(10 * seconds)):
+            self.stats["pending_replies"] += answers
+            self.stats["rx_packets"] += answers
+            self.stats["waits_for"] = sum(1 << rank for rank in late) if answers else self.stats["waits_for"]
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                self.late.look(number, "allreduce of 8 float32", self.stats)
+            found += [(self.clock.now - 100, str(each.message)) for each in caught]
+            self.clock.now = round(self.clock.now + 0.1, 6)
+        return found
 
 
 @pytest.mark.fast
-def test_it_tells_after_most_of_a_second_and_then_ever_more_seldom(clock):
-    waits, warned = Late(0, 4), []
-    for tick in range(1001):
-        clock.now = 100 + tick / 10
-        warned += [(tick, text) for text in texts(waits, waits_for=0b1100, packets=tick)]
-    assert [tick for tick, _ in warned] == pytest.approx([10 * AFTER, 100 * AFTER, 1000 * AFTER], rel=0.02)
-    assert warned[0][1] == ("ina: rank 0 has waited for 0.7 s in collective #7 (allreduce of 8 float32): ranks 2, 3 are late, "
+def test_it_tells_after_half_a_second_and_then_ever_more_seldom(clock):
+    waiting = Waiting(clock)
+    warned = waiting.wait(60, 2, 3)
+    assert [at for at, _ in warned] == pytest.approx([AFTER, 10 * AFTER, 100 * AFTER], rel=0.05)
+    assert warned[0][1] == ("ina: rank 0 has waited for 0.5 s in collective #7 (allreduce of 8 float32): ranks 2, 3 are late, "
                             "stuck or dead")
-    waits.done(7)
-    assert COUNTERS.snapshot()["late"] == {2: {"waits": 1, "seconds": 100.0}, 3: {"waits": 1, "seconds": 100.0}}
+    waiting.late.done(7)
+    counts = COUNTERS.snapshot()["late"]
+    assert counts == {rank: {"waits": 1, "seconds": pytest.approx(59.9)} for rank in (2, 3)}
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize(("rank", "workers", "waits_for", "packets", "text"), [
-    (1, 4, 0b1000, 6, ""), (1, 4, 0b1001, 6, "ranks 0, 3 are late"), (0, 4, 0b0010, 6, "rank 1 is late"),
-    (0, 4, 0b0010, 5, "nothing has come from the switch"), (3, 4, 0, 5, "nothing has come from the switch"),
-    (0, 4, 0, 6, ""), (0, 40, 0b11, 6, "children of some switch of the job's tree are late")])
-def test_the_lowest_rank_that_is_not_late_tells(clock, rank, workers, waits_for, packets, text):
-    waits = Late(rank, workers)
-    assert texts(waits) == []
-    clock.now += 1
-    warned = texts(waits, waits_for=waits_for, packets=packets)
-    assert len(warned) == bool(text) and all(text in each for each in warned)
+@pytest.mark.parametrize(("rank", "workers", "late", "text"), [
+    (1, 4, [3], ""), (1, 4, [0, 3], "ranks 0, 3 are late"), (0, 4, [1], "rank 1 is late"), (0, 4, [], ""),
+    (0, 40, [0, 1], "children of some switch of the job's tree are late")])
+def test_the_lowest_rank_that_is_not_late_tells(clock, rank, workers, late, text):
+    warned = Waiting(clock, rank, workers).wait(1, *late)
+    assert len(warned) == bool(text) and all(text in each for _, each in warned)
+
+
+@pytest.mark.fast
+def test_only_a_new_answer_says_who_is_late(clock):
+    """Rank 2 comes after the first answers, and rank 1 goes on being late; each is counted for its own time."""
+    waiting = Waiting(clock)
+    assert waiting.wait(0.4, 1, 2) == waiting.wait(0.4, answers=False) == []
+    ((_, text),) = waiting.wait(4, 1)
+    assert "rank 1 is late" in text
+    waiting.late.done(7)
+    assert COUNTERS.snapshot()["late"].keys() == {1, 2}
+    assert COUNTERS.snapshot()["late"][2]["seconds"] < 1 < 4 < COUNTERS.snapshot()["late"][1]["seconds"]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("late", [(), (2,)])
+def test_silence_is_told_by_each_rank(clock, late):
+    waiting = Waiting(clock, rank=3)
+    waiting.stats["waits_for"] = sum(1 << rank for rank in late)
+    ((at, text),) = waiting.wait(5, answers=False)
+    assert at == pytest.approx(SILENT, abs=0.11) and "nothing has come from the switch" in text
 
 
 @pytest.mark.fast
 def test_ranks_that_are_being_started_have_longer(clock):
-    waits = Late(0, 2)
-    looks = []
-    for _ in range(70):
-        looks += [clock.now] * len(texts(waits, waits_for=0b10, results=0, packets=round(clock.now)))
-        clock.now += 0.1
-    assert looks == [pytest.approx(100 + FIRST, abs=0.11)]
+    waiting = Waiting(clock)
+    waiting.stats["results"] = 0
+    assert [at for at, _ in waiting.wait(7, 1)] == [pytest.approx(FIRST, abs=0.11)]
 
 
 @pytest.mark.fast
-def test_short_waits_and_those_for_nobody_are_not_counted(clock):
-    waits = Late(0, 4)
-    waits.done(1)
-    for number, seconds in ((2, 0.5), (3, 2.0)):
-        texts(waits, number)
-        clock.now += seconds
-        texts(waits, number, packets=9)
-        waits.done(number)
+def test_ranks_of_a_group_have_the_names_of_the_default_group(clock):
+    waiting = Waiting(clock, workers=3, ranks=lambda count: [10, 20, 30])
+    ((_, text),) = waiting.wait(1, 1)
+    assert text.startswith("ina: rank 10 has waited") and "rank 20 is late" in text
+    waiting.late.done(7)
+    assert COUNTERS.snapshot()["late"].keys() == {20}
+
+
+@pytest.mark.fast
+def test_time_in_which_nobody_waits_is_none(clock):
+    """A wait that is given up, and begun again later; short ones; and waits that nobody ends."""
+    waiting = Waiting(clock)
+    assert waiting.wait(0.4, 1) == []
+    clock.now += 50 + GAP
+    assert waiting.wait(0.4, 1) == []
+    waiting.late.done(7)
+    waiting.late.done(8)
     assert COUNTERS.snapshot()["late"] == {}
+    for number in range(1000):
+        waiting.wait(0.2, 1, number=number)
+    assert len(waiting.late._waits) < 100
 
 
 @pytest.mark.build
