@@ -218,17 +218,17 @@ def testbed(kept: dict) -> str:
     if not kept["testbed"]:
         return ""
     estimated = {(row["model"], name(row)): row["rates"][RATES[0]]["target_s"] for row in kept["rows"]}
-    dense = next(row["allreduce_ms"] for row in kept["testbed"] if row["codec"] == "block")
-    rows = [[f"`{row['codec']}`", f"{row['up_kb']:.1f}", f"{row['loss']:.3f}", f"{row['accuracy']:.1%}",
+    dense = {row["model"]: row["allreduce_ms"] for row in kept["testbed"] if row["codec"] == "block"}
+    rows = [[row["model"], f"`{row['codec']}`", f"{row['up_kb']:.1f}", f"{row['loss']:.3f}", f"{row['accuracy']:.1%}",
              figure(row["target_steps"], "d"), figure(row["target_s"], ".2f"),
              figure(estimated.get((row["model"], row["codec"])), ".2f"), f"{row['step_ms']:.1f}", f"{row['allreduce_ms']:.2f}",
-             f"{dense / row['allreduce_ms']:.2f}", f"{row['link_use']:.0%}"] for row in kept["testbed"]]
-    target, workers, model = f"{kept['config']['target']:.0%}", kept["testbed"][0]["workers"], kept["testbed"][0]["model"]
-    head = ["codec", "kB up", "loss", "accuracy", f"steps to {target}", f"s to {target}", "virtual time's estimate, s",
+             f"{dense[row['model']] / row['allreduce_ms']:.2f}", f"{row['link_use']:.0%}"] for row in kept["testbed"]]
+    target, workers = f"{kept['config']['target']:.0%}", kept["testbed"][0]["workers"]
+    head = ["model", "codec", "kB up", "loss", "accuracy", f"steps to {target}", f"s to {target}", "virtual time's estimate, s",
             "step, ms", "all-reduce, ms", "times as fast", "link's use"]
     return (
         f"## On links of 100 Mb/s, in the testbed\n\n`ina experiment run codecs-testbed`: {workers} ranks of torch as processes "
-        f"in network namespaces, a switch of its own and the model `{model}`, by the clock on the wall. One bucket, whose "
+        "in network namespaces and a switch of its own, by the clock on the wall. One bucket, whose "
         "all-reduce begins when the backward pass has ended, as in the estimate; the processes share this machine's cores, so "
         "compute and codecs take longer than there.\n\n" + table(head, rows)
     )

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ina.backend.counters import COUNTERS
 from ina.base.native import lib
@@ -26,15 +26,20 @@ MOST = 64  # waits that nobody has ended
 
 @dataclass
 class _Wait:
-    """A wait of this rank. ``looked``: the last time; ``answers``, ``packets``: that had come until then, and when it began;
-    ``due``: seconds until it tells; ``seconds``: by rank, how long it was late."""
+    """A wait of this rank since the last result. ``looked``: the last time; ``answers``: that had come until then; ``results``,
+    ``packets``: when it began; ``due``: seconds until it tells; ``seconds``: by rank, how long it was late."""
 
     began: float
     looked: float
+    results: int
     answers: int
     packets: int
     due: float
-    seconds: Counter[int] = field(default_factory=Counter)
+    seconds: Counter[int]
+
+    def long(self) -> dict[int, float]:
+        """Returns the ranks that were late for long, and how long."""
+        return {rank: seconds for rank, seconds in self.seconds.items() if seconds >= AFTER}
 
 
 class Late:
@@ -48,11 +53,13 @@ class Late:
         """Looks at a collective that is not done; called again and again while some thread waits for it. ``stats``: the native
         worker's statistics, now."""
         now, wait = time.monotonic(), self._waits.get(number)
-        if wait is None or now - wait.looked > GAP:
+        if wait is None or now - wait.looked > GAP or stats["results"] != wait.results:  # something moves: nobody is late
+            before = {} if wait is None else wait.long()
             while len(self._waits) > MOST:
                 self._waits.pop(next(iter(self._waits)), None)
             due = AFTER if stats["results"] else FIRST
-            self._waits[number] = _Wait(now, now, stats["pending_replies"], stats["rx_packets"], due)
+            self._waits[number] = _Wait(now, now, stats["results"], stats["pending_replies"], stats["rx_packets"], due,
+                                        Counter(before))
             return
         late = self._late(stats)
         wait.seconds.update(dict.fromkeys(late, now - wait.looked))
@@ -71,7 +78,7 @@ class Late:
         wait = self._waits.pop(number, None)
         if wait is not None:
             ranks = self._ranks()
-            COUNTERS.waited({ranks[rank]: seconds for rank, seconds in wait.seconds.items() if seconds >= AFTER})
+            COUNTERS.waited({ranks[rank]: seconds for rank, seconds in wait.long().items()})
 
     def _late(self, stats: dict[str, int]) -> list[int]:
         """Returns the late ranks of the group, as far as they are known: of larger groups, bits are children of some switch."""

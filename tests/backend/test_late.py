@@ -101,6 +101,17 @@ def test_ranks_that_are_being_started_have_longer(clock):
 
 
 @pytest.mark.fast
+def test_nobody_is_late_while_results_come(clock):
+    waiting = Waiting(clock)
+    assert waiting.wait(2, 1)
+    for _ in range(100):
+        waiting.stats["results"] += 1
+        assert waiting.wait(0.4, 2) == []
+    waiting.late.done(7)
+    assert COUNTERS.snapshot()["late"] == {1: {"waits": 1, "seconds": pytest.approx(1.9)}}
+
+
+@pytest.mark.fast
 def test_ranks_of_a_group_have_the_names_of_the_default_group(clock):
     waiting = Waiting(clock, workers=3, ranks=lambda count: [10, 20, 30])
     ((_, text),) = waiting.wait(1, 1)
