@@ -126,7 +126,8 @@ static void exchange(struct ina_endpoint *e, uint64_t now)
                 break; /* all handles taken: again at the next completion */
             e->tensors[handle] = e->queue[at];
             e->ticket_of[handle] = e->queue_ticket[at];
-            e->protocol->submit(e->state, e->tensors, handle, now);
+            if (e->protocol->submit(e->state, e->tensors, handle, now) < 0)
+                finish(e, e->queue_ticket[at], &(struct ina_event){.type = INA_EVENT_FAILED, .code = INA_ERR_REFUSED, .op = (uint32_t)handle});
         }
         e->queue_begin++;
     }

@@ -22,7 +22,7 @@ from ina.aggregation.controller.client import Attachment, Client, ControlError
 from ina.aggregation.controller.keeper import Keeper
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.port_kinds import PortKind, offered_kind
-from ina.aggregation.worker import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, Route, WorkerConfig
+from ina.aggregation.worker import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, Route, TensorRefused, WorkerConfig
 from ina.aggregation.worker.failover import Movable, array_at
 from ina.backend import rendezvous
 from ina.backend.counters import COUNTERS, WORKER
@@ -239,6 +239,8 @@ class Job:
         except JobError as error:
             self._late.done(number)
             operation = f"collective #{number} ({description}) of rank {self.rank}"
+            if isinstance(error, TensorRefused):
+                raise RuntimeError(f"ina: {operation}: {error}") from None
             kind = Disagreement if isinstance(error, JobMismatch) else RuntimeError
             raise kind(self._end(f"{operation}: {self._reason(error)}")) from None  # the message has all of it
         except TimeoutError:

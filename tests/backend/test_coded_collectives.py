@@ -327,3 +327,19 @@ def test_adam_with_a_tiny_epsilon_and_layer_trains_as_with_gloo_in_the_exact_cod
         losses, expected = report["losses"], report["expected"]
         assert losses["two-limb"] == pytest.approx(expected, rel=1e-3) and losses["exact"] == pytest.approx(expected, rel=1e-3)
         assert losses["float32"] > 1.1 * expected and report["flushed"] > 10_000, "and the default says so"
+
+
+@pytest.mark.later
+def test_an_own_reduction_of_another_type_is_refused_and_the_group_goes_on(tmp_path):
+    for report in succeed(run(tmp_path, 2, """
+rank, n = start()
+try:
+    ina.backend.all_reduce_own(torch.ones(1000))
+except RuntimeError as error:
+    say(error=str(error))
+ones = torch.ones(1000)
+dist.all_reduce(ones)
+say(ones=ones[::999].tolist())
+dist.destroy_process_group()
+""", timeout=60, INA_PROTOCOL="thc")):
+        assert "does not reduce this tensor so" in report["error"] and report["ones"] == [2.0, 2.0]

@@ -11,6 +11,7 @@ from ina.aggregation.worker.errors import (
     JobMismatch,
     JobTimeout,
     PeerLost,
+    TensorRefused,
     VersionRefused,
 )
 from ina.aggregation.worker.route import Route
@@ -19,5 +20,5 @@ from ina.net.ports import Address
 
 __all__ = [
     "SERVER", "SWITCH", "Address", "Endpoint", "Event", "JobAborted", "JobCorrupt", "JobError", "JobMismatch", "JobTimeout",
-    "PeerLost", "Route", "VersionRefused", "Worker", "WorkerConfig", "slots_for", "worker_address",
+    "PeerLost", "Route", "TensorRefused", "VersionRefused", "Worker", "WorkerConfig", "slots_for", "worker_address",
 ]

@@ -101,6 +101,13 @@ class JobCorrupt(JobError):
             "FCS), or they use different values of `check`; no sum of this packet was used")
 
 
+class TensorRefused(JobError, ValueError):
+    """The protocol does not reduce such a tensor so; nothing of it was sent, and the job goes on."""
+
+    text = ("the job's protocol does not reduce this tensor so: of another type than its own reduction takes, or with more "
+            "workers than that has room for; nothing of it was sent")
+
+
 class VersionRefused(JobError):
     """A switch speaks another wire version."""
 
@@ -117,6 +124,7 @@ _ERRORS: dict[int, type[JobError]] = {
     lib.INA_ERR_PEER: PeerLost,
     lib.INA_ERR_CORRUPT: JobCorrupt,
     lib.INA_ERR_VERSION: VersionRefused,
+    lib.INA_ERR_REFUSED: TensorRefused,
     lib.INA_ERR_RANK: RankTimeout,
 }
 

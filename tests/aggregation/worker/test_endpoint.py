@@ -19,6 +19,7 @@ from model_switch import Job, ModelSwitch, binary
 from test_switchml_worker import WORKER_SOURCES, run_c
 from waiting import LONG, TookTooLong, until
 
+from ina.aggregation import protocols
 from ina.aggregation.worker import (
     Endpoint,
     JobAborted,
@@ -26,6 +27,7 @@ from ina.aggregation.worker import (
     JobMismatch,
     JobTimeout,
     PeerLost,
+    TensorRefused,
     Worker,
     WorkerConfig,
     worker_address,
@@ -202,6 +204,21 @@ def test_callers_and_the_thread_take_turns():
     with job(2, slots=64, values=256) as endpoints:
         assert on_all(endpoints, worker) == [[2.0 * n for n in range(20)]] * 2
     assert (big == 1).all()
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("waits", [True, False], ids=["run", "submit"])
+def test_a_tensor_that_the_protocol_does_not_take_ends_at_once(waits):
+    """THC's look-ups are of int32. No deadline runs for what is not sent; and the job goes on."""
+    with job(2, protocol="thc", timeout=HOURS) as endpoints:
+        for _ in range(100):  # more than are in flight at a time
+            with pytest.raises(TensorRefused, match="nothing of it was sent"):
+                if waits:
+                    endpoints[0].run(np.zeros(100, np.float32), reduction=protocols.OWN)
+                else:
+                    endpoints[0].wait(endpoints[0].submit(np.zeros(100, np.float32), reduction=protocols.OWN))
+        assert endpoints[0].failure is None
+        assert on_all(endpoints, lambda i, endpoint: endpoint.run(np.ones(100, np.int32)).code) == [0, 0]
 
 
 @pytest.mark.build
