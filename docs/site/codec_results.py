@@ -28,19 +28,26 @@ PLANNED = (100e6, 1e9, 10e9, 25e9, 100e9)  # bit/s
 TESTBED = ("accuracy", "loss", "up_kb", "down_kb", "target_steps", "target_s", "step_ms", "allreduce_ms", "link_use")
 FIGURES = ("accuracy", "loss", "up_kb", "down_kb", "target_steps", "compute_ms", "codec_ms", "network_ms", "faster",
            "network_faster", "target_s")
-SPARSE = (("omnireduce", (0.0, 0.9, 0.99)), ("sketch", (0.9, 0.95, 0.99)))  # codecs, and shares of blocks that are zero
+SPARSE = (  # codecs, the protocols that they need, and shares of blocks that are zero
+    ("omnireduce", "switchml", (0.0, 0.9, 0.99)),
+    ("omnireduce-ahead", "omnireduce", (0.0, 0.9, 0.99)),
+    ("sketch", "switchml", (0.9, 0.95, 0.99)),
+)
+ELEMENTS = 1 << 24  # of sparse tensors: at 64 MB, round trips are little of the time
 
 # System, what was published, and what is not modelled here.
 PUBLISHED = (
-    ("THC (Li et al., NSDI'24, abstract)", "target accuracy 1.40 to 1.47 times as fast, with aggregation in the network",
+    ("THC ([Li et al., NSDI'24](https://www.usenix.org/conference/nsdi24/presentation/li-minghao), abstract)",
+     "target accuracy 1.40 to 1.47 times as fast, with aggregation in the network",
      "its rotation and quantisation on GPUs, and trainings that are bound by the network: here codec and "
      "compute are those of one "
      "core; the maximum of the norms overlaps with the rotation there, as in ranks here, and is a round of its own in "
      "virtual time"),
-    ("OmniReduce (Fei et al., SIGCOMM'21)", "up to 8.2 times; 1.4 to 2.9 times at 100 Gb/s, for models bound by the network",
+    ("OmniReduce ([Fei et al., SIGCOMM'21](https://doi.org/10.1145/3452296.3472904), abstract)",
+     "up to 8.2 times; 1.4 to 2.9 times at 100 Gb/s, for models bound by the network",
      "its models, whose embeddings have sparse gradients: ours are dense, so it gains nothing in the "
      "trainings; hosts' packet rates"),
-    ("Lossless homomorphic compression (Li et al., arXiv 2402.07529)",
+    ("Lossless homomorphic compression ([Li et al., arXiv 2402.07529](https://arxiv.org/abs/2402.07529))",
      "up to 6.33 times the aggregation throughput, 3.74 times as fast an iteration",
      "its GPUs, which hash and peel; its baselines, which are all-reduces between hosts"),
 )
@@ -103,17 +110,18 @@ def name(row: dict) -> str:
     return f"{row['codec']} ({row['variant']})" if row.get("variant") else row["codec"]
 
 
-def sparse(elements: int = 262_144) -> list[dict]:
+def sparse() -> list[dict]:
     """Returns how many times as fast as the uncompressed sum codecs of sparse tensors are, in virtual time at 100 Gb/s."""
     from ina.lab.kinds.allreduce import AllReduce
 
     def milliseconds(**keys: object) -> float:
-        (result,) = AllReduce(elements=elements, workers=8, rate=100e9, dtype="float32", **keys).measure()
+        (result,) = AllReduce(elements=ELEMENTS, workers=8, rate=100e9, dtype="float32", **keys).measure()
         return 1e3 * result.seconds
 
     dense = milliseconds()
-    return [{"codec": codec, "sparsity": sparsity, "faster": dense / milliseconds(codec=codec, sparsity=sparsity)}
-            for codec, shares in SPARSE for sparsity in shares]
+    return [{"codec": codec, "sparsity": sparsity,
+             "faster": dense / milliseconds(codec=codec, protocol=protocol, sparsity=sparsity)}
+            for codec, protocol, shares in SPARSE for sparsity in shares]
 
 
 def plans(rows: Sequence[dict], parameters: dict[str, int], config: dict) -> list[dict]:
@@ -196,7 +204,7 @@ def page(kept: dict) -> str:
     parts.append(table(["model", "link", "fastest", "why"],
                        [[plan["model"], rate_text(plan["rate"]), f"`{plan['way']}`", plan["reason"].partition(": ")[2]]
                         for plan in kept["plans"]]))
-    parts.append("## Beside published figures\n\nSparse tensors in virtual time: 8 workers, 262,144 float32 at "
+    parts.append(f"## Beside published figures\n\nSparse tensors in virtual time: 8 workers, {ELEMENTS:,} float32 at "
                  "100 Gb/s, blocks of "
                  "256 that are zero at random on each worker; how many times as fast as the uncompressed sum, "
                  "without the codec's "
@@ -269,12 +277,14 @@ def rate_text(rate: float) -> str:
 
 
 def plot(kept: dict, model: str) -> str:
-    """A line for each codec, by bytes: those of a step (the larger direction, logarithmic) and test accuracy from 0, as SVG."""
-    lines = sorted((max(figures["up_kb"], figures["down_kb"]), -figures["accuracy"], name(row))
+    """A line for each codec, by bytes: those of a step (the larger direction, logarithmic), test accuracy, and the time to the
+    target accuracy on the slowest links, both from 0, as SVG."""
+    lines = sorted((max(figures["up_kb"], figures["down_kb"]), -figures["accuracy"], name(row), figures["target_s"])
                    for row in kept["rows"] if row["model"] == model for figures in [row["rates"][RATES[0]]])
     low, high = math.log10(lines[0][0]) - 0.1, math.log10(lines[-1][0]) + 0.1
-    top = math.ceil(-5 * min(negative for _, negative, _ in lines)) / 5
-    names, middle, gap, right, step, head = 150, 410, 30, 670, 15, 40
+    top = math.ceil(-5 * min(negative for _, negative, *_ in lines)) / 5
+    longest = max((seconds for *_, seconds in lines if seconds), default=1.0)
+    names, middle, gap, right, end, step, head = 150, 360, 40, 570, 780, 15, 40
     base = head + step * len(lines)
 
     def bytes_at(kb: float) -> float:
@@ -283,25 +293,32 @@ def plot(kept: dict, model: str) -> str:
     def accuracy_at(accuracy: float) -> float:
         return middle + gap + (right - middle - gap) * accuracy / top
 
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right + 50} {base + 25}" font-family="sans-serif" '
+    def seconds_at(seconds: float) -> float:
+        return right + gap + (end - right - gap) * seconds / longest
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {end + 50} {base + 25}" font-family="sans-serif" '
              'font-size="11">',
              '<rect width="100%" height="100%" fill="white"/>',
-             f'<text x="{names}" y="14">values of a worker in a step, kB (logarithmic)</text>',
-             f'<text x="{middle + gap}" y="14">test accuracy after {kept["config"]["steps"]} steps, '
-             f'{escape(model)}</text>']
+             f'<text x="{names}" y="14">kB of a worker in a step (logarithmic)</text>',
+             f'<text x="{middle + gap}" y="14">accuracy after {kept["config"]["steps"]} steps, {escape(model)}</text>',
+             f'<text x="{right + gap}" y="14">seconds to {kept["config"]["target"]:.0%} at {RATES[0]}</text>']
     scale = [(bytes_at(kb), f"{kb:g}") for kb in (0.1, 1, 10, 100, 1000, 10_000) if low <= math.log10(kb) <= high]
     scale += [(accuracy_at(fifth / 5), f"{fifth / 5:.0%}") for fifth in range(round(5 * top) + 1)]
+    scale += [(seconds_at(at), f"{at:g}") for at in (0, 1, 2, 4, 8, 16, 32) if at <= longest]
     for x, text in scale:
         parts.append(f'<line x1="{x:.1f}" y1="{head - 10}" x2="{x:.1f}" y2="{base}" stroke="#ddd"/>'
                      f'<text x="{x:.1f}" y="{base + 14}" text-anchor="middle" fill="#666">{text}</text>')
-    for number, (kb, negative, codec) in enumerate(lines):
+    for number, (kb, negative, codec, seconds) in enumerate(lines):
         y, colour = head + step * number, "#ef6c00" if codec == "block" else "#3f51b5"
         accuracy = accuracy_at(-negative)
-        dots = ((bytes_at(kb), f"{kb:.3g}"), (accuracy, f"{-negative:.1%}"))
+        dots = [(bytes_at(kb), f"{kb:.3g}"), (accuracy, f"{-negative:.1%}")]
+        if seconds is not None:
+            dots.append((seconds_at(seconds), f"{seconds:.2f}"))
         parts.append(f'<text x="{names - 8}" y="{y + 4}" text-anchor="end">{escape(codec)}</text>'
                      f'<line x1="{names}" y1="{y}" x2="{middle}" y2="{y}" stroke="#eee"/>'
                      f'<line x1="{middle + gap}" y1="{y}" x2="{accuracy:.1f}" y2="{y}" stroke="{colour}" '
-                     'stroke-opacity="0.4"/>')
+                     'stroke-opacity="0.4"/>'
+                     f'<line x1="{right + gap}" y1="{y}" x2="{end}" y2="{y}" stroke="#eee"/>')
         for x, text in dots:
             parts.append(f'<circle cx="{x:.1f}" cy="{y}" r="3.5" fill="{colour}"/>'
                          f'<text x="{x + 6:.1f}" y="{y + 4}">{text}</text>')
@@ -313,9 +330,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Keeps the figures of trainings by codecs, of which `make docs` writes a page.")
     parser.add_argument("--add", action="store_true", help="to those that are kept, instead of them")
     parser.add_argument("--testbed", action="store_true", help="of `ina experiment run codecs-testbed`, beside the others")
-    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a finished `ina experiment run codecs`")
+    parser.add_argument("--sparse", action="store_true", help="measure sparse tensors again, and keep the rest")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="of a finished `ina experiment run codecs`")
     arguments = parser.parse_args()
-    earlier = json.loads(KEPT.read_text()) if arguments.add or arguments.testbed else None
-    figures = keep_testbed(arguments.folders, earlier) if arguments.testbed else keep(arguments.folders, earlier)
+    if not arguments.folders and not arguments.sparse:
+        parser.error("the following arguments are required: FOLDER")
+    earlier = json.loads(KEPT.read_text()) if arguments.add or arguments.testbed or arguments.sparse else None
+    if arguments.sparse:
+        figures = {**earlier, "sparse": sparse()}
+    else:
+        figures = keep_testbed(arguments.folders, earlier) if arguments.testbed else keep(arguments.folders, earlier)
     KEPT.write_text(json.dumps(figures, indent=1) + "\n")
     print(f"{KEPT}: written; `make docs` writes the page")
