@@ -103,13 +103,16 @@ class _Memory:
 
 def per_bucket(choose: Callable[[dist.GradBucket], Choice], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Communication hook: averages the bucket's gradients over the ranks of the group that ``choose`` chooses for it, in the
-    codec that it chooses. To be registered with ``choose`` as its state: ``model.register_comm_hook(choose, per_bucket)``.
+    codec that it chooses. To be registered with ``choose`` as its state: ``model.register_comm_hook(choose, per_bucket)``. A
+    sparse_coo gradient (``torch.nn.Embedding(sparse=True)``) is summed as the group sums sparse tensors, whatever the codec.
 
     TypeError: ``choose`` returned no Choice. ValueError: a codec decoded a tensor of another shape than the gradients'.
     """
     choice = choose(bucket)
     if not isinstance(choice, Choice):
         raise TypeError(f"bucket {bucket.index()}: the chooser gave {choice!r}, expected an ina.backend.hooks.Choice")
+    if bucket.buffer().is_sparse:
+        return _as_sparse(bucket.buffer(), choice.group)
     if isinstance(choice.codec, codecs.Codec) or (isinstance(choice.codec, str) and choice.codec not in CODECS):
         return _by_rounds(choice.codec, choice.group, bucket)
     ranks, gradients = dist.get_world_size(choice.group), bucket.buffer()
@@ -125,6 +128,13 @@ def per_bucket(choose: Callable[[dist.GradBucket], Choice], bucket: dist.GradBuc
         return average if average is gradients else gradients.copy_(average)
 
     return work.get_future().then(decode)
+
+
+def _as_sparse(gradients: torch.Tensor, group: dist.ProcessGroup | None) -> torch.futures.Future[torch.Tensor]:
+    """Averages a sparse_coo gradient: its places are its own, so it travels as all sparse tensors of the group do."""
+    ranks = dist.get_world_size(group)
+    work = dist.all_reduce(gradients, group=group, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0] / ranks)
 
 
 def _by_rounds(

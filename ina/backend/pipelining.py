@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage
@@ -86,10 +87,10 @@ class Stage(PipelineStage):
         example = self._make(torch.Size([64, 64]))  # a wrong codec is told where it stands
         if not isinstance(example, codecs.Codec):
             raise TypeError(f"codec: the function gave {example!r}, expected an ina.codecs.Codec")
-        codecs.message_bytes(example, 64 * 64)
+        codecs.write(example, np.zeros(64 * 64, np.float32), 0)
         self._text = f"codec {example.title}{', the epilogue only' * epilogue_only}"
-        self._said = False
-        self._heard: tuple[torch.Tensor, torch.Tensor] | None = None  # what the stage before said, and what it should have
+        self._introduced = False
+        self._heard: tuple[torch.Tensor, torch.Tensor] | None = None  # what the stage before has sent, and what it should have
         self._lanes: dict[tuple[bool, int], _Lane] = {}  # by direction and place among the inputs or outputs
         self._arriving: dict[int, list[tuple[_Lane, torch.Tensor, torch.Tensor]]] = {}  # by micro-batch
         self.sent = self.dense = 0
@@ -99,8 +100,8 @@ class Stage(PipelineStage):
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         """Returns the sends of a micro-batch's activations to the next stage; with the first, which codec this stage has."""
         ops = super().get_fwd_send_ops(fwd_chunk_id)
-        if ops and self.has_backward and not self._said:
-            self._said = True
+        if ops and self.has_backward and not self._introduced:
+            self._introduced = True
             ops.append(dist.P2POp(dist.isend, self._title(ops).to(ops[0].tensor.device), ops[0].peer, self.group, TAG))
         return ops
 
@@ -108,9 +109,9 @@ class Stage(PipelineStage):
         """Returns the receives of a micro-batch's activations from the stage before, and of its codec's title."""
         ops = super().get_fwd_recv_ops(fwd_chunk_id)
         if ops and self.has_backward and self._heard is None:
-            said = torch.empty(TITLE, dtype=torch.uint8, device=ops[0].tensor.device)
-            self._heard = said, self._title(ops)
-            ops.append(dist.P2POp(dist.irecv, said, ops[0].peer, self.group, TAG))
+            title = torch.empty(TITLE, dtype=torch.uint8, device=ops[0].tensor.device)
+            self._heard = title, self._title(ops)
+            ops.append(dist.P2POp(dist.irecv, title, ops[0].peer, self.group, TAG))
         return ops
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:

@@ -52,8 +52,8 @@ def write(codec: Codec, values: np.ndarray, step: int) -> np.ndarray:
         pass
     message = b"".join(parts)
     if len(message) > size:
-        raise ValueError(f"codec {codec.name}: {len(message)} bytes in step {step}, expected at most {size} in each: choose a "
-                         "codec whose calls are all alike")
+        raise ValueError(f"codec {codec.name}: {len(message)} bytes in step {step}, expected at most {size} in each: choose "
+                         "another codec, such as powersgd, thc or lanes-16")
     return np.frombuffer(message.ljust(size, b"\0"), np.uint8)
 
 

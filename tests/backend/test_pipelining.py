@@ -116,6 +116,8 @@ else:
 def test_a_codec_without_messages_is_refused_when_a_stage_is_made():
     with pytest.raises(ValueError, match="codec exact: how many bytes travel depends on the values"):
         _stage("exact")
+    with pytest.raises(ValueError, match="codec intsgd: 16388 bytes in step 0"):
+        _stage("intsgd")
     with pytest.raises(ValueError, match="codec 'nothing': expected one of"):
         _stage("nothing")
     with pytest.raises(TypeError, match="expected an ina.codecs.Codec"):

@@ -137,10 +137,13 @@ EMBEDDING = """
 rank, n = start()
 from torch.nn.parallel import DistributedDataParallel
 gloo = dist.new_group(backend="gloo")
-def train(group=None):
+from ina.backend.hooks import Choice, per_bucket
+def train(group=None, codec=None):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Embedding(500, 16, sparse=True), torch.nn.Linear(16, 3))
     parallel = DistributedDataParallel(model, process_group=group)
+    if codec:
+        parallel.register_comm_hook(lambda bucket: Choice(codec=codec), per_bucket)
     optimizer, losses = torch.optim.SGD(parallel.parameters(), lr=0.5), []
     data = torch.Generator().manual_seed(5)
     words = torch.randint(0, 500, (64,), generator=data) ** 2 // 500
@@ -156,12 +159,16 @@ assert torch.allclose(weights, right, atol=1e-5)
 everyone = [torch.empty_like(weights) for _ in range(n)]; dist.all_gather(everyone, weights)
 assert all(torch.equal(each, weights) for each in everyone)
 say(losses=losses, expected=expected, stats=ina.backend.stats())
+for codec in CODECS:
+    losses, weights = train(codec=codec)
+    assert torch.allclose(weights, right, atol=2e-2 if codec == "nvfp4" else 1e-4), (codec, (weights - right).abs().max())
 dist.destroy_process_group()
 """
 
 
 def test_ddp_with_a_sparse_embedding_trains_as_with_gloo(tmp_path):
-    for report in succeed(run(tmp_path, 4, EMBEDDING, **UDP)):
+    """Without a hook, and with codecs by bucket, which are for dense gradients."""
+    for report in succeed(run(tmp_path, 4, EMBEDDING.replace("CODECS", repr(["float32", "nvfp4", "auto-sparse"])), **UDP)):
         assert report["losses"] == pytest.approx(report["expected"], rel=1e-4) and report["losses"][-1] < report["losses"][0]
         assert not any("sparse" in reason for reason in report["stats"]["reasons"])
         assert report["stats"]["calls"]["allreduce"]["switch"] >= 40

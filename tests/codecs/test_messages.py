@@ -67,7 +67,7 @@ def test_codecs_without_messages_of_one_size_are_refused(name, reason):
 
 
 def test_a_first_call_that_is_longer_is_refused():
-    with pytest.raises(ValueError, match="codec intsgd: 20004 bytes in step 0, expected at most 5008"):
+    with pytest.raises(ValueError, match="codec intsgd: 20004 bytes in step 0, expected at most 5008 in each"):
         codecs.write(codecs.named("intsgd"), values(5000, 0), 0)
 
 
