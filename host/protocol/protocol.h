@@ -85,8 +85,8 @@ enum ina_error {
     INA_ERR_PEER = 4,        /* the switch or its process went away (endpoint) */
     INA_ERR_CORRUPT = 5,     /* a sum does not have its check words, however often it is sent: slot, tsi */
     INA_ERR_VERSION = 6,     /* a switch speaks another wire version: `tsi` */
-    INA_ERR_REFUSED = 8,     /* the protocol does not reduce tensor `op` so: nothing of it was sent, and the job goes on */
-    INA_ERR_RANK = 7         /* deadline passed between hosts, without a switch's sums: rank `tsi` waits for rank `slot`, whose last_rx it is */
+    INA_ERR_RANK = 7,        /* deadline passed between hosts, without a switch's sums: rank `tsi` waits for rank `slot`, whose last_rx it is */
+    INA_ERR_REFUSED = 8      /* the protocol does not reduce tensor `op` so: nothing of it was sent, and the job goes on */
 };
 struct ina_event {
     uint32_t type, code;

@@ -195,6 +195,7 @@ class Client:
 
     def close(self) -> None:
         """Hangs up: a worker that has not released is then lost to its job."""
+        self._ended = True
         self._channel.hang_up()
         self._channel.close()
 
