@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT = ROOT / "docs/results/codecs.json"
 RATES = ("100 Mb/s", "10 Gb/s", "100 Gb/s")
 PLANNED = (100e6, 1e9, 10e9, 25e9, 100e9)  # bit/s
-TESTBED = ("accuracy", "loss", "up_kb", "down_kb", "target_steps", "target_s", "step_ms", "allreduce_ms", "link_use")
+TESTBED = ("accuracy", "loss", "steps", "up_kb", "down_kb", "target_steps", "target_s", "step_ms", "allreduce_ms", "link_use")
+ENVIRONMENT = ("cpu", "cores", "kernel", "python", "torch", "commit", "time")
 FIGURES = ("accuracy", "loss", "up_kb", "down_kb", "target_steps", "compute_ms", "codec_ms", "network_ms", "faster",
            "network_faster", "target_s")
 SPARSE = (  # codecs, the protocols that they need, and shares of blocks that are zero
@@ -70,14 +71,13 @@ def keep(folders: Sequence[Path], earlier: dict | None = None) -> dict:
         raise ValueError(f"{folders}: of {config}, expected {earlier['config']}")
     parameters = {result.config.model: result.runs[0]["stats"]["model"]["parameters"] for result in results}
     environment = json.loads((results[0].path / "environment.json").read_text())
-    kept = {name: environment[name] for name in ("cpu", "cores", "kernel", "python", "torch", "commit", "time")}
+    kept = {name: environment[name] for name in ENVIRONMENT}
     data = results[0].runs[0]["stats"]["model"]["data"]
     if earlier is not None:
         new = {(row["model"], name(row)) for row in rows}
         rows = [row for row in earlier["rows"] if (row["model"], name(row)) not in new] + rows
         parameters = earlier["parameters"] | parameters
-        added = {*earlier["environment"].get("added", []), f"{kept['time'][:10]} {kept['commit']}"}
-        kept = earlier["environment"] | {"added": sorted(added)}
+        kept = added(earlier["environment"], kept)
     for row in rows:  # compute does not depend on the codec: the least is what other work on the machine disturbed least
         compute = min(each["rates"][RATES[0]]["compute_ms"] for each in rows if each["model"] == row["model"])
         for figures in row["rates"].values():
@@ -87,17 +87,29 @@ def keep(folders: Sequence[Path], earlier: dict | None = None) -> dict:
             figures["target_s"] = None if steps is None else 1e-3 * steps * step
     return {"environment": kept, "config": config, "parameters": parameters, "data": data, "rows": rows,
             "sparse": sparse() if earlier is None else earlier["sparse"], "plans": plans(rows, parameters, config),
-            "testbed": [] if earlier is None else earlier["testbed"]}
+            **({"testbed": []} if earlier is None else {name: earlier[name] for name in earlier if name.startswith("testbed")})}
+
+
+def added(earlier: dict, environment: dict) -> dict:
+    """Returns an earlier environment, with day and commit of one whose results were added."""
+    return earlier | {"added": sorted({*earlier.get("added", []), f"{environment['time'][:10]} {environment['commit']}"})}
 
 
 def keep_testbed(folders: Sequence[Path], kept: dict) -> dict:
-    """Returns the figures that are kept, with those of finished runs of experiments/codecs-testbed.toml."""
+    """Returns the figures that are kept, with those of finished runs of experiments/codecs-testbed.toml, which replace those of
+    the same model and codec; of a point that ran twice, those of the later folder count."""
     from ina.lab.results import compare
 
     results = [result for folder in folders for result in compare.points(folder)]
-    rows = [{"model": result.config.model, "codec": result.config.codec, "workers": result.config.workers,
-             **{name: summary[name] for name in TESTBED}} for result in results for summary in result.summary]
-    return {**kept, "testbed": rows}
+    rows = {(result.config.model, result.config.codec):
+            {"model": result.config.model, "codec": result.config.codec, "workers": result.config.workers,
+             **{name: summary[name] for name in TESTBED}} for result in results for summary in result.summary}
+    older = [row for row in kept["testbed"] if (row["model"], row["codec"]) not in rows]
+    environment = json.loads((results[0].path / "environment.json").read_text())
+    environment = {name: environment[name] for name in ENVIRONMENT}
+    if older and "testbed_environment" in kept:
+        environment = added(kept["testbed_environment"], environment)
+    return {**kept, "testbed": sorted([*older, *rows.values()], key=lambda row: row["model"]), "testbed_environment": environment}
 
 
 def variant(config: Compression) -> str:
@@ -194,7 +206,7 @@ def page(kept: dict) -> str:
                 *(f"exchange, {rate}" for rate in RATES), *(f"s to {target}, {rate}" for rate in RATES)]
         parts.append(table(head, [line(row) for row in rows]))
         others = sorted({name(row) for row in kept["rows"]} - {name(row) for row in rows})
-        parts.append(f"![Accuracy and bytes of a step by codec](plots/codecs-{model}.svg)\n")
+        parts.append(f"![Bytes of a step, accuracy, and seconds to {target} by codec](plots/codecs-{model}.svg)\n")
         if others:
             parts.append(f"Not trained yet by: {', '.join(f'`{codec}`' for codec in others)}.\n")
     parts.append(testbed(kept))
@@ -226,20 +238,34 @@ def testbed(kept: dict) -> str:
     if not kept["testbed"]:
         return ""
     estimated = {(row["model"], name(row)): row["rates"][RATES[0]]["target_s"] for row in kept["rows"]}
-    dense = {row["model"]: row["allreduce_ms"] for row in kept["testbed"] if row["codec"] == "block"}
-    rows = [[row["model"], f"`{row['codec']}`", f"{row['up_kb']:.1f}", f"{row['loss']:.3f}", f"{row['accuracy']:.1%}",
-             figure(row["target_steps"], "d"), figure(row["target_s"], ".2f"),
-             figure(estimated.get((row["model"], row["codec"])), ".2f"), f"{row['step_ms']:.1f}", f"{row['allreduce_ms']:.2f}",
-             f"{dense[row['model']] / row['allreduce_ms']:.2f}", f"{row['link_use']:.0%}"] for row in kept["testbed"]]
     target, workers = f"{kept['config']['target']:.0%}", kept["testbed"][0]["workers"]
-    head = ["model", "codec", "kB up", "loss", "accuracy", f"steps to {target}", f"s to {target}", "virtual time's estimate, s",
-            "step, ms", "all-reduce, ms", "times as fast", "link's use"]
-    return (
+    head = ["codec", "kB up", "kB down", "loss", "accuracy", f"steps to {target}", f"s to {target}",
+            "virtual time's estimate, s", "step, ms", "all-reduce, ms", "times as fast", "link's use"]
+    environment = kept["testbed_environment"]
+    parts = [
         f"## On links of 100 Mb/s, in the testbed\n\n`ina experiment run codecs-testbed`: {workers} ranks of torch as processes "
-        "in network namespaces and a switch of its own, by the clock on the wall. One bucket, whose "
-        "all-reduce begins when the backward pass has ended, as in the estimate; the processes share this machine's cores, so "
-        "compute and codecs take longer than there.\n\n" + table(head, rows)
-    )
+        "in network namespaces and a switch of its own, by the clock on the wall. One bucket, whose all-reduce begins when the "
+        "backward pass has ended, as in the estimate; the processes share this machine's cores, so compute and codecs take "
+        "longer than there. `thc-lookup`, `omnireduce-ahead`, `lanes-16-8` and `fpisa` run with switch programs of their own. "
+        "Optimizers other than SGD and 16-bit gradients are trained in one process only, above. Points that other work on the "
+        "machine disturbed ran twice; the later figures count, whatever they are.\n"
+    ]
+    for model in dict.fromkeys(row["model"] for row in kept["testbed"]):
+        trained = [row for row in kept["testbed"] if row["model"] == model]
+        dense = next(row["allreduce_ms"] for row in trained if row["codec"] == "block")
+        rows = [[f"`{row['codec']}`", f"{row['up_kb']:.1f}", f"{row['down_kb']:.1f}", f"{row['loss']:.3f}",
+                 f"{row['accuracy']:.1%}", figure(row["target_steps"], "d"), figure(row["target_s"], ".2f"),
+                 figure(estimated.get((row["model"], row["codec"])), ".2f"), f"{row['step_ms']:.1f}",
+                 f"{row['allreduce_ms']:.2f}", f"{dense / row['allreduce_ms']:.2f}", f"{row['link_use']:.0%}"]
+                for row in trained]
+        parts += [f"Model `{model}`, {trained[0]['steps']} steps:\n", table(head, rows)]
+        others = sorted({row["codec"] for row in kept["testbed"]} - {row["codec"] for row in trained})
+        if others:
+            parts.append(f"Not trained yet by: {', '.join(f'`{codec}`' for codec in others)}.\n")
+    parts.append(f"<small>{environment['time'][:10]}, commit `{environment['commit']}`, {environment['cpu']}, "
+                 f"{environment['cores']} cores, other work beside it"
+                 f"{''.join(f'; added: {each}' for each in environment.get('added', []))}</small>\n")
+    return "\n".join(parts)
 
 
 def figure(value: float | None, form: str) -> str:
@@ -284,7 +310,7 @@ def plot(kept: dict, model: str) -> str:
     low, high = math.log10(lines[0][0]) - 0.1, math.log10(lines[-1][0]) + 0.1
     top = math.ceil(-5 * min(negative for _, negative, *_ in lines)) / 5
     longest = max((seconds for *_, seconds in lines if seconds), default=1.0)
-    names, middle, gap, right, end, step, head = 150, 360, 40, 570, 780, 15, 40
+    names, middle, gap, right, end, step, head = 150, 360, 55, 600, 860, 15, 40
     base = head + step * len(lines)
 
     def bytes_at(kb: float) -> float:
@@ -299,8 +325,8 @@ def plot(kept: dict, model: str) -> str:
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {end + 50} {base + 25}" font-family="sans-serif" '
              'font-size="11">',
              '<rect width="100%" height="100%" fill="white"/>',
-             f'<text x="{names}" y="14">kB of a worker in a step (logarithmic)</text>',
-             f'<text x="{middle + gap}" y="14">accuracy after {kept["config"]["steps"]} steps, {escape(model)}</text>',
+             f'<text x="{names}" y="14">{escape(model)}: kB a step (logarithmic)</text>',
+             f'<text x="{middle + gap}" y="14">accuracy after {kept["config"]["steps"]} steps</text>',
              f'<text x="{right + gap}" y="14">seconds to {kept["config"]["target"]:.0%} at {RATES[0]}</text>']
     scale = [(bytes_at(kb), f"{kb:g}") for kb in (0.1, 1, 10, 100, 1000, 10_000) if low <= math.log10(kb) <= high]
     scale += [(accuracy_at(fifth / 5), f"{fifth / 5:.0%}") for fifth in range(round(5 * top) + 1)]
@@ -312,13 +338,15 @@ def plot(kept: dict, model: str) -> str:
         y, colour = head + step * number, "#ef6c00" if codec == "block" else "#3f51b5"
         accuracy = accuracy_at(-negative)
         dots = [(bytes_at(kb), f"{kb:.3g}"), (accuracy, f"{-negative:.1%}")]
-        if seconds is not None:
+        if seconds is None:
+            parts.append(f'<text x="{right + gap + 6}" y="{y + 4}" fill="#666">not reached</text>')
+        else:
             dots.append((seconds_at(seconds), f"{seconds:.2f}"))
+            parts.append(f'<line x1="{right + gap}" y1="{y}" x2="{end}" y2="{y}" stroke="#eee"/>')
         parts.append(f'<text x="{names - 8}" y="{y + 4}" text-anchor="end">{escape(codec)}</text>'
                      f'<line x1="{names}" y1="{y}" x2="{middle}" y2="{y}" stroke="#eee"/>'
                      f'<line x1="{middle + gap}" y1="{y}" x2="{accuracy:.1f}" y2="{y}" stroke="{colour}" '
-                     'stroke-opacity="0.4"/>'
-                     f'<line x1="{right + gap}" y1="{y}" x2="{end}" y2="{y}" stroke="#eee"/>')
+                     'stroke-opacity="0.4"/>')
         for x, text in dots:
             parts.append(f'<circle cx="{x:.1f}" cy="{y}" r="3.5" fill="{colour}"/>'
                          f'<text x="{x + 6:.1f}" y="{y + 4}">{text}</text>')
