@@ -120,3 +120,17 @@ class Future(torch.futures.Future):
         result = super().wait()
         self._device.current().wait_event(self._event)
         return result
+
+    def then(self, callback) -> Future:
+        """As torch's: the callback has streams that come after this future, and what it returns comes after them."""
+        child = Future(self._device)
+
+        def ended(_: object) -> None:
+            child._event = self._event
+            try:
+                torch.futures.Future.set_result(child, callback(self))
+            except Exception as error:
+                child.set_exception(error)
+
+        super().then(ended)
+        return child

@@ -227,7 +227,7 @@ def equal(result, judge):
 def wait(work, way, pool):
     if isinstance(work, torch.Tensor):  # functional collective
         work.sum()
-    elif isinstance(work, torch.futures.Future):
+    elif isinstance(work, torch._C.Future):
         until(work.done, "done()") if way == "poll" else work.wait()
     elif way == "wait": work.wait()
     elif way == "seconds": work.wait(timedelta(seconds=50))
