@@ -248,7 +248,8 @@ def testbed(kept: dict) -> str:
         "backward pass has ended, as in the estimate; the processes share this machine's cores, so compute and codecs take "
         "longer than there. `thc-lookup`, `omnireduce-ahead`, `lanes-16-8` and `fpisa` run with switch programs of their own. "
         "Optimizers other than SGD and 16-bit gradients are trained in one process only, above. Points that other work on the "
-        "machine disturbed ran twice; the later figures count, whatever they are.\n"
+        "machine disturbed ran twice, among them six that were chosen as their steps took long; the later figures count, "
+        "whatever they are.\n"
     ]
     for model in dict.fromkeys(row["model"] for row in kept["testbed"]):
         trained = [row for row in kept["testbed"] if row["model"] == model]
