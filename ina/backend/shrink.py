@@ -60,7 +60,8 @@ def _checked(ranks: Sequence[int] | None, group: Membership) -> set[int] | None:
 def _members(group: Membership, excluded: set[int] | None, seconds: float) -> list[int]:
     """Returns the ranks of the new group, the same on all of them. RuntimeError: this one is none of them."""
     deadline, questions = time.monotonic() + seconds, Questions(dist.PrefixStore("members", group.store))
-    questions.ask(lambda store: store.set(f"rank/{group.rank()}", json.dumps(sorted(excluded or ()))), ANSWER)
+    own = sorted(excluded or ())
+    questions.ask(lambda store: store.set(f"rank/{group.rank()}", json.dumps(own)), ANSWER)
     while True:
         left_out = group.lost() if excluded is None else excluded
         awaited = sorted({*range(group.size())} - left_out)
@@ -79,7 +80,6 @@ def _members(group: Membership, excluded: set[int] | None, seconds: float) -> li
                            "left out by them")
     texts = questions.ask(lambda store: [store.get(f"rank/{rank}") for rank in members], ANSWER)
     for rank, others in zip(members, map(json.loads, texts), strict=True):
-        if others != sorted(excluded or ()):
-            raise RuntimeError(f"ina: rank {rank} leaves out ranks {others}, rank {group.rank()} {sorted(excluded or ())}: "
-                               "expected the same on all")
+        if others != own:
+            raise RuntimeError(f"ina: rank {rank} leaves out ranks {others}, rank {group.rank()} {own}: expected the same on all")
     return members

@@ -12,10 +12,11 @@ from __future__ import annotations
 import struct
 import sys
 import zlib
+from collections.abc import Callable
 
 import numpy as np
 
-from ina.codecs.codec import OWN, Call, Codec, Round
+from ina.codecs.codec import OWN, Call, Codec
 
 _HEAD = struct.Struct("<I")
 assert sys.byteorder == "little", "messages are a machine's own words"
@@ -41,15 +42,12 @@ def write(codec: Codec, values: np.ndarray, step: int) -> np.ndarray:
     ones by a codec with feedback. ValueError: as `message_bytes`; or this call of the codec has another size than the others.
     """
     size, parts = message_bytes(codec, values.size), [_head(codec, values.size, step)]
-    running = codec.reduce(values, Call(1, step=step))
-    try:
-        turn: Round = next(running)
-        while True:
-            words = turn.words.copy()
-            parts.append(words.tobytes())
-            turn = running.send(words)
-    except StopIteration:
-        pass
+
+    def send(words: np.ndarray) -> np.ndarray:
+        parts.append(words.tobytes())
+        return words.copy()
+
+    _summed(codec, values, step, send)
     message = b"".join(parts)
     if len(message) > size:
         raise ValueError(f"codec {codec.name}: {len(message)} bytes in step {step}, expected at most {size} in each: choose "
@@ -67,18 +65,29 @@ def read(codec: Codec, message: np.ndarray, elements: int, step: int) -> np.ndar
     if message.dtype != np.uint8 or message.shape != (size,) or message[: _HEAD.size].tobytes() != _head(codec, elements, step):
         raise ValueError(f"a message of {message.size} bytes was not written as number {step} of codec {codec.title}, with "
                          f"{elements} values and {size} bytes: both sides need the same codec, and all messages in their order")
-    running, place = codec.reduce(np.zeros(elements, np.float32), Call(1, step=step)), _HEAD.size
+    place = _HEAD.size
+
+    def receive(words: np.ndarray) -> np.ndarray:
+        nonlocal place
+        begin, place = place, place + words.nbytes
+        return np.frombuffer(message[begin:place].tobytes(), words.dtype).copy()
+
     try:
-        turn: Round = next(running)
-        while True:
-            words = np.frombuffer(message[place : place + turn.words.nbytes].tobytes(), turn.words.dtype).copy()
-            place += turn.words.nbytes
-            turn = running.send(words)
-    except StopIteration as end:
-        values: np.ndarray = end.value
-        return values
+        return _summed(codec, np.zeros(elements, np.float32), step, receive)
     except IndexError:
         raise ValueError(f"a message of codec {codec.title}: its words are none that the codec writes") from None
+
+
+def _summed(codec: Codec, values: np.ndarray, step: int, exchange: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Returns what the codec returns to one worker alone; ``exchange``: from a round's words to its result."""
+    running = codec.reduce(values, Call(1, step=step))
+    try:
+        turn = next(running)
+        while True:
+            turn = running.send(exchange(turn.words))
+    except StopIteration as end:
+        total: np.ndarray = end.value
+        return total
 
 
 def _head(codec: Codec, elements: int, step: int) -> bytes:

@@ -58,7 +58,7 @@ def flushed(run: dict) -> list[str]:
 
 
 def late(run: dict) -> list[str]:
-    """Returns a text for each rank that others waited for, for most of a second or longer."""
+    """Returns a text for each rank that others waited for, for half a second or longer."""
     waits = (run.get("stats") or {}).get("late", {})
     return [f"{counted(each['waits'], 'collective')} waited for rank {rank}, {each['seconds']:.1f} s together"
             for rank, each in waits.items()]

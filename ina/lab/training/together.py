@@ -96,9 +96,9 @@ class Exchanges:
                 yield words / max(1, steps), operation == Operation.OWN
 
 
-def slow_down(optimizer: torch.optim.Optimizer, share: float) -> None:
-    """Makes the optimizer's rates this share of what they were."""
-    for group in optimizer.param_groups:
+def slow_down(optimizers: Sequence[torch.optim.Optimizer], share: float) -> None:
+    """Makes the optimizers' rates this share of what they were."""
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         group["lr"] *= share
 
 
@@ -110,12 +110,9 @@ class Common:
         self.models = [model] * workers
         self.parameters = list(model.parameters())
         self.optimizer = make(self.parameters)
+        self.optimizers = [self.optimizer]
         self.exchanges = Exchanges([codecs.named(codec) for _ in range(workers)], dtype)
         self.gradients: list[torch.Tensor] = []
-
-    def slow_down(self, share: float) -> None:
-        """Makes the rate this share of what it was."""
-        slow_down(self.optimizer, share)
 
     def take(self) -> None:
         """Takes the gradients of the next worker from the model."""
@@ -140,11 +137,6 @@ class Each:
         self.models = [model, *(copy.deepcopy(model) for _ in range(workers - 1))]
         self.optimizers = [make(list(own.parameters())) for own in self.models]
         self.exchanges = Exchanges([own.codec for own in self.optimizers], dtype)
-
-    def slow_down(self, share: float) -> None:
-        """Makes the rate this share of what it was."""
-        for optimizer in self.optimizers:
-            slow_down(optimizer, share)
 
     def take(self) -> None:
         """Leaves gradients where they are."""
@@ -216,7 +208,7 @@ def train(model: str, codec: str, workers: int, steps: int, batch: int, *, lr: f
         run.compute_seconds.append(seconds + way.step(step))
         run.codec_seconds.append(coder.seconds - before)
         if decay:
-            way.slow_down((steps - step - 1) / (steps - step))
+            slow_down(way.optimizers, (steps - step - 1) / (steps - step))
         if evaluate and (step + 1) % evaluate == 0:
             run.accuracies.append((step + 1, accuracy(net, dataset, TRIED)))
         yield run
