@@ -138,5 +138,11 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
         view->receivers = ntohl(sets.ranks);
         view->members = ntohl(sets.members);
     }
+    if (kind->contributors == INA_CONTRIBUTORS_OFFERING) {
+        struct ina_wire_offer offer;
+        memcpy(&offer, h->payload, sizeof offer);
+        view->state = offer.state;
+        view->ranks = ntohl(offer.ranks);
+    }
     return INA_FRAME_OK;
 }

@@ -72,6 +72,8 @@ struct ina_frame_view {
     int8_t e0;
     uint32_t check0, check1;
     uint32_t missing, receivers, members; /* bitmaps of workers: pending; kinds from and to some */
+    uint32_t ranks;          /* of an answer to an offer: contributors, or whom the switch waits for */
+    uint8_t state;           /* of it: enum ina_offer_state */
     const uint8_t *values;   /* NULL: it has none; those that stand for zeros have ina_frame_zeros */
 };
 enum ina_frame_verdict { INA_FRAME_OK = 0, INA_FRAME_MALFORMED = 1, INA_FRAME_FOREIGN = 2, INA_FRAME_CORRUPT = 3, INA_FRAME_VERSION = 4 };

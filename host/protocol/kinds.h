@@ -5,11 +5,11 @@
 
 #include "protocol.h"
 
-enum { INA_CONTRIBUTORS_NONE, INA_CONTRIBUTORS_ALL, INA_CONTRIBUTORS_SOURCES };
+enum { INA_CONTRIBUTORS_NONE, INA_CONTRIBUTORS_ALL, INA_CONTRIBUTORS_SOURCES, INA_CONTRIBUTORS_OFFERING };
 enum { INA_RECEIVERS_NONE, INA_RECEIVERS_ALL, INA_RECEIVERS_SENDER, INA_RECEIVERS_RECEIVERS };
 enum { INA_VALUES_NEVER, INA_VALUES_ALWAYS, INA_VALUES_OPTIONAL, INA_VALUES_ZEROS };
 enum { INA_WORDS_NONE, INA_WORDS_INTEGERS, INA_WORDS_INDICES, INA_WORDS_FLOATS, INA_WORDS_LANES, INA_WORDS_BYTES };
-enum { INA_PROGRAM_SWITCHML, INA_PROGRAM_THC, INA_PROGRAM_OMNIREDUCE, INA_PROGRAM_FPISA, INA_PROGRAM_RECEIVERS, INA_PROGRAM_REQUANTISED, INA_PROGRAM_ATP };
+enum { INA_PROGRAM_SWITCHML, INA_PROGRAM_THC, INA_PROGRAM_OMNIREDUCE, INA_PROGRAM_FPISA, INA_PROGRAM_RECEIVERS, INA_PROGRAM_REQUANTISED, INA_PROGRAM_QUORUM, INA_PROGRAM_ATP };
 
 struct ina_kind {           /* docs/reference/packet-kinds.md */
     uint8_t program;        /* that has it first */
@@ -25,8 +25,8 @@ struct ina_kind {           /* docs/reference/packet-kinds.md */
 
 enum {
     INA_WIRE_DATA = 1, INA_WIRE_PENDING = 2, INA_WIRE_MAXIMUM = 3, INA_WIRE_REFUSED = 4, INA_WIRE_INDICES = 5, INA_WIRE_ZEROS = 6,
-    INA_WIRE_FLOATS = 7, INA_WIRE_TO = 8, INA_WIRE_LANES = 9, INA_WIRE_BYTES = 10,
-    INA_WIRE_KINDS = 11, INA_WIRE_MOST_EXTRA = 8
+    INA_WIRE_FLOATS = 7, INA_WIRE_TO = 8, INA_WIRE_LANES = 9, INA_WIRE_BYTES = 10, INA_WIRE_OFFER = 11,
+    INA_WIRE_KINDS = 12, INA_WIRE_MOST_EXTRA = 12
 };
 enum { /* of each program: struct ina_protocol */
     INA_REDUCTIONS_SWITCHML = 1 << INA_SUM | 1 << INA_MAX,
@@ -35,6 +35,7 @@ enum { /* of each program: struct ina_protocol */
     INA_REDUCTIONS_FPISA = 1 << INA_SUM | 1 << INA_MAX | 1 << INA_OWN,
     INA_REDUCTIONS_RECEIVERS = 1 << INA_SUM | 1 << INA_MAX,
     INA_REDUCTIONS_REQUANTISED = 1 << INA_SUM | 1 << INA_MAX | 1 << INA_OWN,
+    INA_REDUCTIONS_QUORUM = 1 << INA_SUM | 1 << INA_MAX,
 };
 static const struct ina_kind ina_kinds[16] = { /* by message type; others have no row */
     [INA_WIRE_DATA] = {.program = INA_PROGRAM_SWITCHML, .reduction = INA_SUM, .contributors = INA_CONTRIBUTORS_ALL,
@@ -60,6 +61,8 @@ static const struct ina_kind ina_kinds[16] = { /* by message type; others have n
         .values = INA_VALUES_ALWAYS, .words = INA_WORDS_LANES, .quarters = 4, .result = INA_WIRE_BYTES},
     [INA_WIRE_BYTES] = {.program = INA_PROGRAM_REQUANTISED, .receivers = INA_RECEIVERS_ALL, .values = INA_VALUES_ALWAYS,
         .words = INA_WORDS_BYTES, .quarters = 2},
+    [INA_WIRE_OFFER] = {.program = INA_PROGRAM_QUORUM, .contributors = INA_CONTRIBUTORS_OFFERING, .receivers = INA_RECEIVERS_ALL,
+        .extra = 12, .result = INA_WIRE_OFFER},
 };
 
 enum {

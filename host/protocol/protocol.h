@@ -60,6 +60,17 @@ struct ina_piece {           /* of a tensor with a route: elements whose values 
     uint64_t end;            /* written by submit: blocks of the tensor up to the piece's end */
 };
 
+/* Which workers' values a sum has, decided by the switch before it (p4/quorum.p4): an *offer*, a tensor without elements, asks for that,
+ * and the next tensor, which is *chosen*, is a sum of those that it says. The others take part with zeros, and an average is over
+ * those that have values. Both are submitted one right after the other, at all workers. */
+enum ina_part { INA_PART_PLAIN = 0 /* neither */, INA_PART_OFFER = 1, INA_PART_CHOSEN = 2 };
+enum ina_offer_state { INA_OFFER_ASK = 0, INA_OFFER_GIVE = 1, INA_OFFER_PASS = 2, INA_OFFER_OPEN = 3, INA_OFFER_DECIDED = 4 }; /* p4/include/quorum/headers.p4 */
+struct ina_offer {
+    uint32_t state;          /* ASK: this worker may contribute, GIVE: it can, PASS: it never will. After an ASK one of the others may follow */
+    uint32_t least;          /* 1..workers: so many contributors are enough, once all have asked; may be lowered */
+    uint32_t rivals;         /* bitmap of workers that would contribute the same: one of them is enough */
+};
+
 struct ina_tensor {          /* argument of submit; also the caller's table entry */
     const void *in;          /* contiguous; may equal out */
     void *out;
@@ -71,6 +82,8 @@ struct ina_tensor {          /* argument of submit; also the caller's table entr
     uint64_t tag;            /* mixed into the agreement check (operation, ordinal): must be equal on all workers */
     struct ina_piece *pieces; /* valid until the tensor is done; `count` elements together. Floats come from all workers */
     uint64_t pieces_count;
+    uint32_t part;           /* enum ina_part; of a chosen tensor `in` may be NULL until its offer says GIVE, and is then valid until it is done */
+    struct ina_offer offer;  /* of an offer */
 };
 
 enum ina_event_type {
@@ -97,6 +110,7 @@ struct ina_event {
                               * more than INA_BITMAP_WORKERS, of the children of some switch of its tree */
     uint32_t have_missing;   /* 0: the switch never answered for this slot */
     uint64_t last_rx;        /* time of the last accepted frame, 0: none */
+    uint32_t contributors;   /* DONE, of an offer or a chosen tensor: bitmap of the workers whose values the sum has */
 };
 
 struct ina_worker_stats {
@@ -129,6 +143,7 @@ struct ina_protocol {
     uint32_t reductions;     /* bit i: it has enum ina_reduction i, exactly; callers do others without it, or refuse them */
     uint32_t keyed;          /* those of them whose check words can have a key */
     uint32_t routes;         /* 1: sums may be from and to some workers only (struct ina_tensor), but with keyed check words */
+    uint32_t offers;         /* 1: tensors may be offers, and chosen; but with keyed check words */
     uint32_t max_workers;    /* of a job; 0: INA_BITMAP_WORKERS */
     const struct ina_option *options; /* up to INA_MAX_OPTIONS, then one without a name; NULL: there are none */
     size_t (*state_size)(const struct ina_worker_config *config);    /* 0: bad config */
@@ -149,10 +164,14 @@ struct ina_protocol {
     int (*expire)(void *state, uint32_t slot, uint64_t now);
     int (*abort)(void *state, uint32_t code, uint64_t now);          /* fails every tensor in flight, and the job */
     int (*events)(void *state, struct ina_event *events, int max);
+    /* tensors[handle].offer has changed, as its states may: what is new is sent at once. 0, or -EINVAL: no offer, or no such change. Only
+     * with `offers`. */
+    int (*amend)(void *state, const struct ina_tensor *tensors, int handle, uint64_t now);
     uint32_t (*frame_size)(const struct ina_worker_config *config);  /* longest frame, bytes */
 };
 
-/* 1: known dtype, buffers not NULL, average only of sums of floats, maxima only of integers, only sums from or to some workers. */
+/* 1: known dtype, buffers not NULL, average only of sums of floats, maxima only of integers, only sums from or to some workers; an offer
+ * without elements, and of enough. */
 int ina_tensor_valid(const struct ina_tensor *tensor);
 #ifndef INA_CDEF
 /* 1: options that are set are there, and within their ranges. */
@@ -186,7 +205,7 @@ static inline int ina_tensor_is_routed(const struct ina_tensor *tensor)
 static inline int ina_protocol_takes(const struct ina_protocol *protocol, const struct ina_tensor *tensor)
 {
     return ina_tensor_valid(tensor) && ina_protocol_has(protocol, tensor->reduction)
-           && (!ina_tensor_is_routed(tensor) || protocol->routes);
+           && (!ina_tensor_is_routed(tensor) || protocol->routes) && (tensor->part == INA_PART_PLAIN || protocol->offers);
 }
 #endif
 

@@ -8,8 +8,9 @@
  *
  * What a packet carries and what its result means: tensors.h. The same worker speaks THC, whose own reduction is a sum of what 4-bit
  * indices stand for (indices.h), OmniReduce, whose own reduction is a sum that passes over blocks of zeros (ahead.h), FPISA, whose
- * own reduction is a sum of floats, which are sent as they are, SwitchML with receivers, whose sums may have routes (route.h), and
- * the program requantised, whose own reduction is a sum of lanes that comes back rounded (bytes.h).
+ * own reduction is a sum of floats, which are sent as they are, SwitchML with receivers, whose sums may have routes (route.h),
+ * the program requantised, whose own reduction is a sum of lanes that comes back rounded (bytes.h), and the program quorum, whose switch
+ * decides which workers a sum is of (enum ina_part).
  */
 #include "ahead.h"
 #include "bytes.h"
@@ -25,7 +26,7 @@
 struct state {                    /* slots.h; its slots are struct ina_slot, and a struct ina_ahead for each behind them */
     struct ina_slots base;
     struct ina_frame_template frame;
-    uint8_t kinds[INA_CONTENTS_ROUTED + 1], results[INA_CONTENTS_ROUTED + 1]; /* by contents: of its packets, and of their results */
+    uint8_t kinds[INA_CONTENTS_OFFER + 1], results[INA_CONTENTS_OFFER + 1]; /* by contents: of its packets, and of their results */
     uint64_t answered;            /* while packets wait for gates (route.h): all before are answered, or not this worker's */
 };
 
@@ -91,7 +92,9 @@ static void choose_kinds(struct state *st, uint32_t program)
         const struct ina_kind *row = &ina_kinds[kind];
         if (!row->contributors || (row->program != INA_PROGRAM_SWITCHML && row->program != program))
             continue;
-        const uint32_t contents = row->contributors == INA_CONTRIBUTORS_SOURCES ? INA_CONTENTS_ROUTED : INA_CONTENTS_SUM + row->reduction;
+        const uint32_t contents = row->contributors == INA_CONTRIBUTORS_SOURCES    ? INA_CONTENTS_ROUTED
+                                  : row->contributors == INA_CONTRIBUTORS_OFFERING ? INA_CONTENTS_OFFER
+                                                                                   : INA_CONTENTS_SUM + row->reduction;
         st->kinds[contents] = (uint8_t)kind;
         st->results[contents] = row->result;
     }
@@ -112,6 +115,8 @@ static int init_as(struct state *st, const struct ina_worker_config *config, uin
     choose_kinds(st, program);
     if (st->kinds[INA_CONTENTS_ROUTED])
         ina_tensors_routes(ina_slots_tensors(st));
+    if (st->kinds[INA_CONTENTS_OFFER])
+        ina_tensors_offers(ina_slots_tensors(st));
     return 0;
 }
 
@@ -202,6 +207,8 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
     struct ina_tensors *ts = ina_slots_tensors(st);
     const uint64_t first = ts->next_seq;
     const uint32_t reduction = tensors[handle].reduction;
+    if (st->frame.check == INA_CHECK_KEYED && tensors[handle].part != INA_PART_PLAIN)
+        return -EINVAL; /* who contributes is not in the tags */
     if (st->frame.check == INA_CHECK_KEYED
         && ((reduction != INA_SUM && !(reduction == INA_OWN && looks_ahead(st))) || ina_tensor_is_routed(&tensors[handle])))
         return -EINVAL; /* only sums have tags, and a tag of those without a part in them would say nothing to those without values */
@@ -277,7 +284,12 @@ static inline __attribute__((always_inline)) int write_packet(struct state *st, 
         const struct ina_wire_receivers sets = {htonl(route.receivers), htonl(route.members)};
         memcpy(frame->payload, &sets, sizeof sets);
     }
-    if (row->values == INA_VALUES_ZEROS) {
+    if (row->contributors == INA_CONTRIBUTORS_OFFERING) {
+        const struct ina_choice *choice = &ts->choice[slot->op];
+        const struct ina_wire_offer offer = {choice->state, choice->least, 0, htonl(choice->rivals), htonl(1u << ts->worker)};
+        memcpy(frame->payload, &offer, sizeof offer);
+        frame->e0 = INA_EXP_MIN;
+    } else if (row->values == INA_VALUES_ZEROS) {
         check = check_of_zeros(st, tensors, slot->op, seq);
     } else if (row->contributors != INA_CONTRIBUTORS_ALL && !with_values) {
         check = check_of_none(st, slot->op, seq);
@@ -408,6 +420,30 @@ static int expire(void *state, uint32_t index, uint64_t now)
     return result;
 }
 
+static int amend(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
+{
+    struct state *st = state;
+    struct ina_tensors *ts = ina_slots_tensors(st);
+    if (handle < 0 || handle >= INA_MAX_OPS || ts->failed)
+        return -EINVAL;
+    const int result = ina_tensors_amend(ts, tensors, (uint32_t)handle);
+    const uint64_t seq = ts->op[handle].first;
+    const uint32_t index = (uint32_t)(seq & (st->base.config.slots - 1));
+    struct ina_slot *slot = &slots_of(st)[index];
+    if (result < 0 || slot->seq != seq || (slot->state != FLYING && slot->state != READY))
+        return result; /* it is decided, or not its turn */
+    struct ina_slots_tail *tail = ina_slots_tail(st);
+    if (ts->choice[handle].state != INA_OFFER_ASK && !tail->times.started[handle])
+        tail->times.started[handle] = now ? now : 1;
+    if (slot->state == FLYING) {
+        ina_rto_stop(&tail->rto, index);
+        tail->rto.slot[index].kind = INA_RTO_FIRST; /* it is sent again for no reason of the timers */
+        slot->state = READY;
+        ina_slots_mark(st, index);
+    }
+    return 0;
+}
+
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
 
 /* A result that the slot does not wait for: a duplicate, or older still. */
@@ -442,6 +478,35 @@ static __attribute__((noinline)) void wait_for_others(struct state *st, struct i
     ina_slots_unmark(st, view->slot);
     ina_rto_pending(&tail->rto, view->slot, now);
     ina_slots_publish_rto(tail);
+}
+
+/* The switch has answered an offer. Lets packets go that have waited for that. */
+static __attribute__((noinline)) void take_answer(struct state *st, const struct ina_tensor *tensors, const struct ina_frame_view *view,
+                                                  struct ina_rto_burst *burst, uint64_t now)
+{
+    struct ina_slots_tail *tail = ina_slots_tail(st);
+    struct ina_tensors *ts = ina_slots_tensors(st);
+    struct ina_slot *slots = slots_of(st), *slot = &slots[view->slot];
+    const uint32_t handle = slot->op;
+    if (view->state == INA_OFFER_OPEN) {
+        struct ina_frame_view waits = *view;
+        waits.missing = ts->choice[handle].state == INA_OFFER_ASK ? 0 : view->ranks; /* a worker that asks does not wait */
+        wait_for_others(st, slot, &waits, now);
+        return;
+    }
+    if (view->state != INA_OFFER_DECIDED
+        || ina_tensors_decide(ts, tensors, handle, view->ranks, &tail->stats) != INA_OUTCOME_OK) {
+        tail->stats.drop_malformed++;
+        return;
+    }
+    ina_rto_answered(&tail->rto, burst, view->slot);
+    slot->seq += st->base.config.slots;
+    slot->set ^= 1;
+    slot->state = IDLE;
+    settle(st, tensors, view->slot, now);
+    for (uint32_t i = 0; i < st->base.config.slots; i++)
+        if (slots[i].state == BLOCKED && slots[i].op == (handle + 1) % INA_MAX_OPS)
+            settle(st, tensors, i, now);
 }
 
 /* The workers do not agree: the slot stays where it is, for good. */
@@ -550,7 +615,7 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
     }
     if (__builtin_expect(ts->failed || slot->state != FLYING || view.tsi != (uint32_t)seq
                          || view.set != slot->set, 0)) {
-        stale(st, slot, view.slot, view.tsi, view.kind == INA_WIRE_PENDING, now);
+        stale(st, slot, view.slot, view.tsi, view.kind == INA_WIRE_PENDING || view.state == INA_OFFER_OPEN, now);
         return 0;
     }
     if (view.kind == INA_WIRE_PENDING) {
@@ -561,6 +626,11 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
     const enum ina_contents contents = ina_tensors_contents(ts, handle, seq);
     if (__builtin_expect(view.kind != st->results[contents] && view.kind != st->kinds[contents], 0)) {
         tail->stats.drop_malformed++;
+        return 0;
+    }
+    if (__builtin_expect(contents == INA_CONTENTS_OFFER, 0)) {
+        const struct ina_frame_view copy = view;
+        take_answer(st, tensors, &copy, burst, now);
         return 0;
     }
     uint32_t workers = ts->contributions;
@@ -677,6 +747,7 @@ WORKER(thc, THC, .reductions = INA_REDUCTIONS_THC, .keyed = 1 << INA_SUM, .max_w
 WORKER(omnireduce, OMNIREDUCE, .reductions = INA_REDUCTIONS_OMNIREDUCE, .keyed = 1 << INA_SUM | 1 << INA_OWN,
        .max_workers = INA_MAX_WORKERS, .frame_size = frame_size)
 WORKER(fpisa, FPISA, .reductions = INA_REDUCTIONS_FPISA, .keyed = 1 << INA_SUM, .max_workers = INA_MAX_WORKERS, .frame_size = frame_size)
+WORKER(quorum, QUORUM, .reductions = INA_REDUCTIONS_QUORUM, .keyed = 1 << INA_SUM, .offers = 1, .amend = amend, .frame_size = frame_size)
 WORKER(requantised, REQUANTISED, .reductions = INA_REDUCTIONS_REQUANTISED, .keyed = 1 << INA_SUM, .max_workers = INA_MAX_WORKERS,
        .frame_size = frame_size)
 WORKER(receivers, RECEIVERS, .reductions = INA_REDUCTIONS_RECEIVERS, .keyed = 1 << INA_SUM, .routes = 1, .frame_size = frame_size_routes)

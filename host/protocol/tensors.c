@@ -53,12 +53,17 @@ uint32_t ina_tensors_op_of(const struct ina_tensors *ts, uint64_t seq)
 
 /* ---- submit ------------------------------------------------------------------------------------------------------ */
 
+/* A word of a fingerprint: those of n workers add up to less than 2^30. */
+static uint32_t within(uint64_t h, uint32_t shift)
+{
+    return (uint32_t)(h >> (64 - (shift < FINGERPRINT_BITS ? shift : FINGERPRINT_BITS)));
+}
+
 /* Equal on all workers if, and but for a chance of 2^-75 (2^-60 for 1,024 workers) only if, they submit the same. A worker sends its own words and
  * gets the sums: as many times its own as there are contributions, n. Every worker of a group that disagrees sees it, also when several differ. */
 static void fingerprint(uint32_t words[INA_FINGERPRINT_WORDS], const struct ina_tensor *t, uint32_t shift)
 {
     const uint64_t route = ina_tensor_is_routed(t) ? ina_route_hash(t) : 0;
-    const uint32_t bits = shift < FINGERPRINT_BITS ? shift : FINGERPRINT_BITS; /* of n workers they add up to less than 2^30 */
     for (uint32_t i = 0; i < INA_FINGERPRINT_WORDS; i++) {
         uint64_t h = ina_mix(0x9e3779b97f4a7c15ull * (i + 1));
         h = ina_mix(h ^ t->count);
@@ -66,7 +71,7 @@ static void fingerprint(uint32_t words[INA_FINGERPRINT_WORDS], const struct ina_
         h = ina_mix(h ^ ((uint64_t)t->dtype << 32 | t->reduction << 1 | t->average));
         if (ina_tensor_is_routed(t))
             h = ina_mix(h ^ route);
-        words[i] = (uint32_t)(h >> (64 - bits));
+        words[i] = within(h, shift);
     }
 }
 
@@ -82,7 +87,85 @@ int ina_tensor_valid(const struct ina_tensor *t)
     return t->dtype < INA_DTYPES && t->average <= 1 && (!t->average || ina_is_float(t->dtype))
            && t->reduction <= INA_OWN && (t->reduction != INA_MAX || !ina_is_float(t->dtype))
            && (t->reduction == INA_SUM || !(t->average || ina_tensor_is_routed(t)))
-           && t->routed <= 1 && (!t->count || (t->in && t->out)) && t->count <= UINT64_MAX / 8;
+           && t->routed <= 1 && (!t->count || ((t->in || t->part == INA_PART_CHOSEN) && t->out)) && t->count <= UINT64_MAX / 8
+           && t->part <= INA_PART_CHOSEN && (t->part == INA_PART_PLAIN || (t->reduction == INA_SUM && !ina_tensor_is_routed(t)))
+           && (t->part != INA_PART_OFFER || (!t->count && !t->average && t->offer.state <= INA_OFFER_PASS && t->offer.least));
+}
+
+/* The offer before tensor `handle` is decided. */
+static void take_choice(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint32_t contributors)
+{
+    struct ina_op *op = &ts->op[handle];
+    ts->choice[handle].contributors = contributors;
+    ts->choice[handle].decided = 1;
+    op->absent = !(contributors >> ts->worker & 1);
+    if (op->average)
+        op->divisor = (uint16_t)(contributors ? __builtin_popcount(contributors) : 1);
+    if (op->absent)
+        memset(tensors[handle].out, 0, ina_op_is_halves(op) ? op->count * sizeof(uint16_t) : ina_is_float(op->dtype) ? op->count * sizeof(float)
+                                                                                              : ina_lane_bytes(ts->lane, op->count));
+    for (uint32_t i = 0; i < INA_FINGERPRINT_WORDS; i++) /* a switch that has lost its state may have told others something else */
+        ts->fingerprint[handle][i] = within(ina_mix(ina_mix(contributors + 1) ^ ts->fingerprint[handle][i]), ts->shift);
+}
+
+/* Of a tensor that is submitted: what it has to do with offers. */
+static void choose(struct ina_tensors *ts, const struct ina_tensor *tensors, int handle)
+{
+    const struct ina_tensor *t = &tensors[handle];
+    const struct ina_choice *before = &ts->choice[(ts->ops_end - 1) % INA_MAX_OPS];
+    ts->choice[handle] = (struct ina_choice){.part = (uint8_t)t->part};
+    if (t->part == INA_PART_OFFER)
+        ina_tensors_amend(ts, tensors, (uint32_t)handle);
+    if (t->part == INA_PART_CHOSEN && before->decided)
+        take_choice(ts, tensors, (uint32_t)handle, before->contributors);
+    else if (t->part == INA_PART_CHOSEN)
+        ts->waiting++;
+}
+
+int ina_tensors_amend(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle)
+{
+    struct ina_choice *choice = &ts->choice[handle];
+    const struct ina_offer *offer = &tensors[handle].offer;
+    if (choice->part != INA_PART_OFFER || offer->state > INA_OFFER_PASS || !offer->least || offer->least > ts->workers
+        || (choice->state != INA_OFFER_ASK && offer->state != choice->state)
+        || (offer->state == INA_OFFER_GIVE && offer->rivals >> ts->worker & 1))
+        return -EINVAL;
+    choice->state = (uint8_t)offer->state;
+    choice->least = (uint8_t)offer->least;
+    choice->rivals = offer->rivals;
+    return 0;
+}
+
+enum ina_outcome ina_tensors_decide(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint32_t contributors,
+                                    struct ina_worker_stats *stats)
+{
+    struct ina_choice *choice = &ts->choice[handle];
+    const uint32_t next = (handle + 1) % INA_MAX_OPS;
+    const int is_last = handle == (ts->ops_end - 1) % INA_MAX_OPS;
+    if (contributors & ~(uint32_t)((1ull << ts->workers) - 1) || (contributors >> ts->worker & 1 && choice->state != INA_OFFER_GIVE))
+        return INA_OUTCOME_MALFORMED;
+    choice->contributors = contributors;
+    choice->decided = 1;
+    if (!is_last && ts->choice[next].part == INA_PART_CHOSEN) {
+        take_choice(ts, tensors, next, contributors);
+        ts->waiting--;
+    }
+    ts->op[handle].opened = 1;
+    ts->op[handle].unanswered = 0;
+    stats->results++;
+    stats->waits_for = 0;
+    ina_tensors_finish(ts, handle, stats);
+    return INA_OUTCOME_OK;
+}
+
+/* 1: an offer in this job, or a tensor that comes right after one, or neither. */
+static int has_part(const struct ina_tensors *ts, const struct ina_tensor *t)
+{
+    switch (t->part) {
+    case INA_PART_OFFER: return ts->offers && ts->workers <= INA_BITMAP_WORKERS && t->offer.least <= ts->workers;
+    case INA_PART_CHOSEN: return ts->ops_end && ts->choice[(ts->ops_end - 1) % INA_MAX_OPS].part == INA_PART_OFFER;
+    default: return 1;
+    }
 }
 
 int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, const struct ina_tensor *tensors, int handle)
@@ -91,8 +174,11 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     if (expected < 0)
         return expected;
     const struct ina_tensor *t = &tensors[handle];
-    if (handle != expected || !ina_tensor_valid(t) || (!ina_is_float(t->dtype) && t->dtype != ina_lanes[ts->lane].dtype) || !(ts->routes || !ina_tensor_is_routed(t)) || !ina_route_valid(t, ts->workers))
+    if (handle != expected || !ina_tensor_valid(t) || (!ina_is_float(t->dtype) && t->dtype != ina_lanes[ts->lane].dtype) || !(ts->routes || !ina_tensor_is_routed(t)) || !ina_route_valid(t, ts->workers)
+        || !has_part(ts, t))
         return -EINVAL;
+    if (t->part == INA_PART_OFFER && ts->ops_end - ts->ops_begin > INA_MAX_OPS - 2)
+        return -EAGAIN; /* no room for the tensor that comes after it */
 
     const uint32_t room = ts->values - INA_FINGERPRINT_WORDS;
     const uint32_t exact = ts->workers <= INA_EXACT_WORKERS && ts->lane == INA_LANE_INT32 ? room / INA_EXACT_WORDS : 0;
@@ -103,7 +189,8 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->dtype = (uint8_t)t->dtype;
     op->average = (uint8_t)t->average;
     op->reduction = (uint8_t)t->reduction;
-    op->routed = (uint8_t)t->routed;
+    op->routed = t->routed & 1;
+    op->offer = t->part == INA_PART_OFFER;
     op->is_inline = !t->count
                     || (t->reduction == INA_SUM && !ina_tensor_is_routed(t) && !ts->idempotent && t->count <= (ina_is_float(t->dtype) ? exact : room));
     op->blocks = op->routed ? ina_route_blocks(t, ts->workers, ts->values, &op->partial) : op->is_inline ? 0 : (t->count - 1) / ts->values + 1;
@@ -116,6 +203,8 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     fingerprint(ts->fingerprint[handle], t, ts->shift);
     if (op->exponents)
         memset(&ts->agreed[op->exponents_at], INA_EXP_UNKNOWN, op->ahead);
+
+    choose(ts, tensors, handle);
 
     ts->fetched &= ~(1ull << handle);
     times->started[handle] = 0;
@@ -159,7 +248,7 @@ int ina_tensors_exponent_of(const struct ina_tensors *ts, const struct ina_op *o
         return ina_tensors_exponent_of_float32(ts, op, t, block);
     float room[ROOM];
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
-    return ina_codec_exponent(floats_of(op, t->in, place, room), place.count);
+    return ina_codec_exponent(floats_of(op, ina_tensors_in(op, t), place, room), place.count);
 }
 
 int ina_tensors_encode_halves(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t p,
@@ -168,7 +257,7 @@ int ina_tensors_encode_halves(const struct ina_tensors *ts, const struct ina_op 
     float room[ROOM];
     const uint64_t block = p - op->ahead;
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
-    ina_tensors_encode_values(ts, wire, floats_of(op, t->in, place, room), place.count,
+    ina_tensors_encode_values(ts, wire, floats_of(op, ina_tensors_in(op, t), place, room), place.count,
                               ts->agreed[ina_tensors_exponent_at(ts, op, block)], check);
     return p < op->blocks ? ina_tensors_exponent_of(ts, op, t, p) : INA_EXP_MIN;
 }
@@ -178,7 +267,7 @@ void ina_tensors_decode_halves(const struct ina_tensors *ts, const struct ina_op
 {
     float room[ROOM];
     const struct ina_place place = ina_tensors_place(ts, op, t, sums->block);
-    stats->flushed += ina_codec_flushed(floats_of(op, t->in, place, room), place.count, sums->exponent, (int)ts->shift);
+    stats->flushed += ina_codec_flushed(floats_of(op, ina_tensors_in(op, t), place, room), place.count, sums->exponent, (int)ts->shift);
     ina_codec_decode(ts->lane, room, sums->wire, place.count, sums->exponent, (int)ts->shift, (int)op->divisor);
     put_floats(op, t->out, place, room);
 }
@@ -198,10 +287,10 @@ static void encode_open(const struct ina_tensors *ts, const struct ina_tensor *t
             store_value(ts->lane, rest, i, ~ts->fingerprint[handle][i]);
     } else if (op->is_inline && op->divisor) {
         float room[ROOM];
-        ina_codec_encode_exact(rest, floats_of(op, t->in, (struct ina_place){0, op->count}, room), op->count);
+        ina_codec_encode_exact(rest, floats_of(op, ina_tensors_in(op, t), (struct ina_place){0, op->count}, room), op->count);
         used += op->count * INA_EXACT_WORDS;
     } else if (op->is_inline) {
-        ina_codec_swap(ts->lane, rest, t->in, op->count);
+        ina_codec_swap(ts->lane, rest, ina_tensors_in(op, t), op->count);
         used += op->count;
     }
     ina_tensors_fill(ts, wire, used);
@@ -216,9 +305,9 @@ static int encode_block(const struct ina_tensors *ts, const struct ina_op *op, c
     int exponent = INA_EXP_MIN;
     float room[ROOM];
     if (!op->divisor) {
-        ina_codec_swap(ts->lane, wire, ina_tensors_integers(ts, t->in, at), count);
+        ina_codec_swap(ts->lane, wire, ina_tensors_integers(ts, ina_tensors_in(op, t), at), count);
     } else {
-        const float *x = floats_of(op, t->in, place, room);
+        const float *x = floats_of(op, ina_tensors_in(op, t), place, room);
         if (ina_codec_exponent(x, count) > ts->exponent)
             exponent = INA_EXP_NONFINITE; /* the largest: all workers see that one had no exponent */
         ina_codec_encode(ts->lane, wire, x, count, exponent == INA_EXP_NONFINITE ? exponent : ts->exponent, (int)ts->shift);
@@ -257,7 +346,7 @@ int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_ten
     const uint64_t p = seq - op->first, block = p - op->ahead;
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
     float room[ROOM];
-    ina_codec_swap(ts->lane, wire, floats_of(op, t->in, place, room), place.count); /* float32's bits as they are, swapped */
+    ina_codec_swap(ts->lane, wire, floats_of(op, ina_tensors_in(op, t), place, room), place.count); /* float32's bits as they are, swapped */
     ina_tensors_fill(ts, wire, place.count);
     return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent_of(ts, op, t, p) : INA_EXP_MIN;
 }
@@ -360,11 +449,11 @@ int ina_tensors_add_own(struct ina_tensors *ts, const struct ina_tensor *tensors
         const uint64_t at = place.at + i, count = place.count - i < PART ? place.count - i : PART;
         const struct ina_place part = {at, count};
         if (op->divisor) {
-            const float *own = floats_of(op, t->in, part, room);
+            const float *own = floats_of(op, ina_tensors_in(op, t), part, room);
             stats->flushed += ina_codec_flushed(own, count, sums->exponent, (int)ts->shift);
             ina_codec_encode(ts->lane, whole, own, count, sums->exponent, (int)ts->shift);
         } else {
-            ina_codec_swap(ts->lane, whole, ina_tensors_integers(ts, t->in, at), count);
+            ina_codec_swap(ts->lane, whole, ina_tensors_integers(ts, ina_tensors_in(op, t), at), count);
         }
         overflow |= ina_codec_add(ts->lane, whole, sums->wire + ina_lane_bytes(ts->lane, i), count);
         if (op->divisor) {
@@ -460,6 +549,7 @@ int ina_tensors_events(struct ina_tensors *ts, const struct ina_tensor_times *ti
         out[n].op = handle;
         out[n].overflow = op->overflow;
         out[n].last_rx = times->last_rx;
+        out[n].contributors = ts->choice[handle].contributors;
         ts->fetched |= 1ull << handle;
     }
     while (ts->ops_begin < ts->ops_end && (ts->fetched >> ts->ops_begin % INA_MAX_OPS & 1))

@@ -35,13 +35,23 @@ struct ina_op {                   /* a tensor in flight: a line */
     uint64_t ahead;               /* m: packets before the first block */
     uint64_t announced;           /* packets that carry the exponent of a block */
     uint16_t divisor;             /* floats: 1, or the number of workers for an average; integers: 0 */
-    uint8_t routed, partial;      /* 1: it has a route; and not all workers are members of all blocks */
+    uint8_t routed : 1, offer : 1; /* 1: it has a route; it is an offer (its only packet is of a kind of its own) */
+    uint8_t absent : 1;           /* 1: this worker is none of those chosen: it sends zeros, which lie where results will */
+    uint8_t partial;              /* 1: with a route, and not all workers are members of all blocks */
     uint32_t exponents_at;        /* its row of `agreed` */
     uint8_t dtype, average, is_inline, overflow;
     uint8_t opened, mismatch;     /* its open packet is answered; and the workers do not agree */
     uint8_t reduction, exponents; /* exponents: of every block, agreed one round trip ahead */
 };
 static_assert(sizeof(struct ina_op) == 64, "a line");
+
+struct ina_choice {               /* of an offer, and of the tensor after it */
+    uint32_t contributors;        /* decided: bitmap */
+    uint8_t part;                 /* enum ina_part */
+    uint8_t decided;              /* 1: contributors are known */
+    uint8_t state, least;         /* of an offer, as told */
+    uint32_t rivals;
+};
 
 struct ina_gates {                /* packets from `from` to before `until` wait for gates (route.h); 0, 0: none do */
     uint64_t from, until;
@@ -56,6 +66,8 @@ struct ina_tensors {
     uint16_t contributions;       /* workers' values in a sum, by the job's rule */
     uint16_t floats;              /* 1: the protocol supports blocks that integers cannot represent (INA_OUTCOME_FLOATS) */
     uint16_t routes;              /* 1: the protocol supports sums from and to some workers only (ina_tensors_routes) */
+    uint16_t offers;              /* 1: the protocol supports offers, and tensors that are chosen (ina_tensors_offers) */
+    uint16_t waiting;             /* chosen tensors whose contributors are not decided yet */
     uint64_t next_seq;            /* packets given to tensors so far */
     uint64_t ops_begin, ops_open, ops_end; /* ordinals: oldest kept, oldest unfinished, next; handle = ordinal mod 64 */
     uint64_t fetched;             /* bit per handle: its event has been read */
@@ -63,6 +75,7 @@ struct ina_tensors {
     uint8_t done[INA_MAX_OPS];    /* handles in order of completion */
     struct ina_gates gates[INA_MAX_OPS], latest; /* by handle; of the last partial tensor */
     struct ina_op op[INA_MAX_OPS];
+    struct ina_choice choice[INA_MAX_OPS];
     uint32_t fingerprint[INA_MAX_OPS][INA_FINGERPRINT_WORDS];
     uint32_t failed;              /* enum ina_error; 0: the job lives */
     uint32_t suspect;             /* 1: some tensor is a mismatch, an older one may be */
@@ -91,6 +104,12 @@ static inline void ina_tensors_routes(struct ina_tensors *ts)
     ts->routes = 1;
 }
 
+/* Call after init where switches decide on offers. */
+static inline void ina_tensors_offers(struct ina_tensors *ts)
+{
+    ts->offers = 1;
+}
+
 /* As in struct ina_protocol; submit appends the tensor's packets: ts->next_seq grows. */
 int ina_tensors_next_handle(const struct ina_tensors *ts);
 int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, const struct ina_tensor *tensors, int handle);
@@ -98,13 +117,14 @@ int ina_tensors_events(struct ina_tensors *ts, const struct ina_tensor_times *ti
 
 /* Returns whether packet seq has values, and their reduction. (The open packet's: sum, or the one that the program has.) ROUTED: sums, of
  * which this worker may have no part; the open packet has none. */
-enum ina_contents { INA_CONTENTS_NONE, INA_CONTENTS_SUM, INA_CONTENTS_MAX, INA_CONTENTS_OWN, INA_CONTENTS_ROUTED };
+enum ina_contents { INA_CONTENTS_NONE, INA_CONTENTS_SUM, INA_CONTENTS_MAX, INA_CONTENTS_OWN, INA_CONTENTS_ROUTED, INA_CONTENTS_OFFER };
 static_assert(INA_CONTENTS_MAX - INA_CONTENTS_SUM == INA_MAX && INA_CONTENTS_OWN - INA_CONTENTS_SUM == INA_OWN, "in one order");
 static inline enum ina_contents ina_tensors_contents(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
 {
     const struct ina_op *op = &ts->op[handle];
-    if (__builtin_expect(op->routed, 0))
-        return seq == op->first || seq - op->first >= op->ahead ? INA_CONTENTS_ROUTED : INA_CONTENTS_NONE;
+    if (__builtin_expect(op->routed | op->offer, 0))
+        return op->offer ? INA_CONTENTS_OFFER
+               : seq == op->first || seq - op->first >= op->ahead ? INA_CONTENTS_ROUTED : INA_CONTENTS_NONE;
     if (seq - op->first >= op->ahead)
         return (enum ina_contents)(INA_CONTENTS_SUM + op->reduction);
     return seq == op->first ? INA_CONTENTS_SUM : INA_CONTENTS_NONE;
@@ -169,6 +189,19 @@ static inline uint64_t ina_tensors_packets(const struct ina_op *op)
     return op->ahead + op->blocks;
 }
 
+/* Where this worker's values are. */
+static inline const void *ina_tensors_in(const struct ina_op *op, const struct ina_tensor *t)
+{
+    return __builtin_expect(op->absent, 0) ? t->out : t->in;
+}
+
+/* Takes the answer to an offer: who contributes to the tensor after it. INA_OUTCOME_MALFORMED: not taken, this worker has not offered. The
+ * next tensor, if it is there, can go on. */
+enum ina_outcome ina_tensors_decide(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint32_t contributors,
+                                    struct ina_worker_stats *stats);
+/* Takes what is new of an offer. 0 or -EINVAL. */
+int ina_tensors_amend(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle);
+
 /* Where a block lies in its tensor, in elements. */
 struct ina_place {
     uint64_t at, count;
@@ -211,7 +244,7 @@ static inline int ina_tensors_agreed(const struct ina_tensors *ts, uint32_t hand
 }
 
 enum ina_packet_status { INA_PACKET_NONE, INA_PACKET_BLOCKED, INA_PACKET_READY };
-/* State of packet seq. NONE: no tensor has it yet; BLOCKED: the exponent of its block is not agreed yet. Notes that its
+/* State of packet seq. NONE: no tensor has it yet; BLOCKED: the exponent of its block is not agreed yet, or who contributes. Notes that its
  * tensor has started. *handle: in, any handle, best that of the packet before; out, its own unless NONE. */
 static inline enum ina_packet_status ina_tensors_status(const struct ina_tensors *ts, struct ina_tensor_times *times,
                                                         uint64_t seq, uint32_t *handle, uint64_t now)
@@ -223,7 +256,9 @@ static inline enum ina_packet_status ina_tensors_status(const struct ina_tensors
         *handle = own = ina_tensors_op_of(ts, seq);
     const struct ina_op *op = &ts->op[own];
     const uint64_t p = seq - op->first;
-    if (!times->started[own])
+    if (__builtin_expect(ts->waiting, 0) && ts->choice[own].part == INA_PART_CHOSEN && !ts->choice[own].decided)
+        return INA_PACKET_BLOCKED;
+    if (!times->started[own] && !(op->offer && ts->choice[own].state == INA_OFFER_ASK)) /* nobody here waits for what is only asked */
         times->started[own] = now ? now : 1;
     if (op->exponents && p >= op->ahead && ts->agreed[ina_tensors_exponent_at(ts, op, p - op->ahead)] == INA_EXP_UNKNOWN)
         return INA_PACKET_BLOCKED;
@@ -236,7 +271,7 @@ static inline int ina_tensors_exponent_of_float32(const struct ina_tensors *ts, 
 {
     enum { AHEAD = 2048, LINE = 16 }; /* values ahead: the latency of memory, within the core's cache */
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
-    const float *x = (const float *)t->in + place.at;
+    const float *x = (const float *)ina_tensors_in(op, t) + place.at;
     const uint64_t left = op->count - place.at;
     for (uint32_t i = AHEAD; i < AHEAD + ts->values && left > AHEAD + ts->values; i += 2 * LINE) {
         __builtin_prefetch(x + i);
@@ -290,7 +325,7 @@ static inline __attribute__((always_inline)) int ina_tensors_encode_with(const s
     if (__builtin_expect(ina_op_is_halves(op), 0))
         return ina_tensors_encode_halves(ts, op, t, p, wire, check);
     const struct ina_place place = ina_tensors_place(ts, op, t, block);
-    ina_tensors_encode_values(ts, wire, (const float *)t->in + place.at, place.count,
+    ina_tensors_encode_values(ts, wire, (const float *)ina_tensors_in(op, t) + place.at, place.count,
                               ts->agreed[ina_tensors_exponent_at(ts, op, block)], check);
     return p < op->blocks ? ina_tensors_exponent_of_float32(ts, op, t, p) : INA_EXP_MIN;
 }
@@ -334,10 +369,11 @@ static inline __attribute__((always_inline)) const float *ina_tensors_read(const
     const struct ina_op *op = &ts->op[handle];
     const struct ina_tensor *t = &tensors[handle];
     const uint64_t p = seq - op->first, block = p - op->ahead;
-    if (__builtin_expect(p >= op->ahead && op->exponents && !op->routed && !ina_op_is_halves(op), 1) && (t->in != t->out || ts->values <= INA_TENSORS_ROOM)) {
+    const int apart = ina_tensors_in(op, t) != t->out;
+    if (__builtin_expect(p >= op->ahead && op->exponents && !op->routed && !ina_op_is_halves(op), 1) && (apart || ts->values <= INA_TENSORS_ROOM)) {
         const struct ina_place place = ina_tensors_place(ts, op, t, block); /* a packet before the first block has none */
         const int exponent = ts->agreed[ina_tensors_exponent_at(ts, op, block)];
-        float *decoded = t->in != t->out ? (float *)t->out + place.at : room;
+        float *decoded = apart ? (float *)t->out + place.at : room;
         if (__builtin_expect(place.count == ts->values, 1) && exponent != INA_EXP_NONFINITE) {
             ina_check_decode(ts->lane, check, decoded, wire, ts->values, exponent, (int)ts->shift, (int)op->divisor);
             return decoded;
@@ -374,7 +410,7 @@ static inline void ina_tensors_decode(struct ina_tensors *ts, const struct ina_t
         return;
     }
     if (op->divisor)
-        stats->flushed += ina_codec_flushed((const float *)tensors[handle].in + at, count, sums->exponent, (int)ts->shift);
+        stats->flushed += ina_codec_flushed((const float *)ina_tensors_in(op, &tensors[handle]) + at, count, sums->exponent, (int)ts->shift);
     if (sums->decoded)
         return;
     if (op->divisor)

@@ -42,6 +42,14 @@ struct ina_wire_receivers {
     uint32_t members;
 } __attribute__((packed));
 
+struct ina_wire_offer {
+    uint8_t state;
+    uint8_t least;
+    uint16_t reserved;
+    uint32_t rivals;
+    uint32_t ranks;
+} __attribute__((packed));
+
 enum { INA_WIRE_SIZE_NONE = 7, INA_WIRE_MOST_VALUES = 2048 };
 
 /* Size code of K values in a packet, -1: there is none. */

@@ -76,6 +76,19 @@ def has_routes(name: str, check: str = "") -> bool:
     return bool(named(name).routes) and check != "keyed"
 
 
+def has_offers(name: str, check: str = "") -> bool:
+    """Returns True if the protocol's sums may be of those workers that can contribute, with this one of CHECKS. ValueError: there is
+    no protocol of that name."""
+    return bool(named(name).offers) and check != "keyed"
+
+
+def check_offer(name: str, check: str = "") -> None:
+    """Raises ValueError: sums of the protocol are always of all workers."""
+    if not has_offers(name, check):
+        keyed = " with check 'keyed'" if check == "keyed" else ""
+        raise ValueError(f"offer: sums of the protocol {name!r}{keyed} are always of all workers; 'quorum' has others")
+
+
 def check_route(name: str, check: str = "") -> None:
     """Raises ValueError: sums of the protocol are from all and to all."""
     if not has_routes(name, check):
@@ -175,6 +188,8 @@ def _load(path: Path) -> CData:
                          f"{ffi.string(error).decode(errors='replace')}")
     members: Any = ffi.typeof("struct ina_protocol").fields
     functions = [name for name, member in members if member.type.kind == "function"]
+    if not protocol.offers:
+        functions.remove("amend")
     if missing := [name for name in ("name", *functions) if getattr(protocol, name) == ffi.NULL]:
         raise ValueError(f"{path.with_suffix('.c')}: ina_{path.stem} has no {', '.join(missing)}, which every protocol has "
                          "(host/protocol/protocol.h)")

@@ -97,6 +97,8 @@ def _compiled(plant: Plant, folder: Path):
 def _worker(copy: Path, name: str, protocol: str):
     """Returns a ``protocols.named`` in which ``protocol`` is the worker of the copy."""
     source = copy / f"{protocol}.c"
+    if not source.is_file():
+        source = copy / "switchml.c"  # which has its kin's, too
     if name != source.name:  # what the worker calls is its own then
         source.write_text(f'{source.read_text()}\n#include "{name}"\n')
     error = ffi.new("char[]", 512)

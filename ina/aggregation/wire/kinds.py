@@ -34,10 +34,11 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
               "indices": "4 bits for each byte of the result", "floats": "IEEE 754 binary32",
               "lanes": "two unsigned numbers of 16 bits", "bytes": "of each lane its upper byte, rounded"},
     "contributors": {"none": "a switch or server makes it", "all": "each worker of the job",
-                     "sources": "the workers that have values"},
+                     "sources": "the workers that have values", "offering": "each worker, if it can contribute or not"},
     "receivers": {"none": "it goes up only", "all": "each worker of the job", "sender": "whose packet it answers",
                   "receivers": "the workers that its header names; the other members get it without values"},
-    "completes": {"none": "it is no part of a phase", "all": "a packet of each worker", "members": "a packet of each member"},
+    "completes": {"none": "it is no part of a phase", "all": "a packet of each worker", "members": "a packet of each member",
+                  "enough": "a packet of each worker, and as many contributors as are enough"},
 }
 SENT = ("always", "optional")  # words of "values": of kinds that carry some
 SMALL = {"VALUES": "32"}  # how many makes no difference to a row, but takes time

@@ -25,6 +25,7 @@ _WIRE = layout.load()
 _CODES = layout.size_codes()
 _CONSTANTS = _WIRE.constants
 _KINDS = {kind.number: kind for kind in kinds.switchml()}
+_HEADERS = {kind.extra.name: kind.extra for kind in _KINDS.values() if kind.extra}  # between the check header and the payload
 _FORMATS = {(8, False): "B", (16, False): "!H", (32, False): "!I", (64, False): "!Q",
             (8, True): "b", (16, True): "!h", (32, True): "!i", (64, True): "!q"}
 MOST = max(_CODES.values())
@@ -97,7 +98,7 @@ class Check(Packet):
             head = below.self_build() + head
             below = below.underlayer
         if not self.headers:
-            extra = self.payload.self_build() if isinstance(self.payload, Receivers) else b""
+            extra = self.payload.self_build() if isinstance(self.payload, (Receivers, Offer)) else b""
             packet = packet[:2] + layout.checksum(head + packet + extra).to_bytes(2, "big") + packet[4:]
         return packet + payload
 
@@ -109,7 +110,7 @@ def _payload(packet: Packet, payload: bytes) -> type[Packet]:
     head = _head(packet)
     kind = _KINDS.get(head.msg_type) if head is not None else None
     if kind and isinstance(packet, Check) and kind.extra and len(payload) >= kind.extra.size:
-        return Receivers
+        return _EXTRA[kind.extra.name]
     if kind and kind.payload_bytes:
         return Pending if len(payload) >= kind.payload_bytes else Raw
     quarters = kind and kind.quarters or 4
@@ -129,10 +130,20 @@ class Receivers(Packet):
     """Bitmaps of the workers that get the values, and of those that take part (p4/include/receivers/headers.p4)."""
 
     name = "SwitchML receivers"
-    fields_desc = [field for kind in _KINDS.values() if kind.extra for field in described(kind.extra)]
+    fields_desc = described(_HEADERS["receivers"])
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         return _payload(self, payload)
+
+
+class Offer(Packet):
+    """What a worker says of the sum that follows, or who contributes to it (p4/include/quorum/headers.p4)."""
+
+    name = "SwitchML offer"
+    fields_desc = described(_HEADERS["offer"])
+
+
+_EXTRA: dict[str, type[Packet]] = {"receivers": Receivers, "offer": Offer}
 
 
 class Values(Packet):

@@ -169,6 +169,11 @@ def fill_tensor(
     fill_tensor_at(c, source.ctypes.data, out.ctypes.data, source.size, source.dtype, average, tag, reduction)
 
 
+def set_source(c: CData, source: int) -> None:
+    """Sets the address of the input in a ``struct ina_tensor``; 0: it is not there yet."""
+    setattr(c, "in", ffi.cast("void *", source))  # noqa: B010 (a keyword of Python)
+
+
 def fill_tensor_at(
     c: CData, source: int, out: int, count: int, dtype: np.dtype, average: bool, tag: int, reduction: int
 ) -> None:
@@ -178,6 +183,7 @@ def fill_tensor_at(
         raise TypeError(f"dtype {dtype}, expected {either(DTYPES)}")
     if (source | out) % dtype.itemsize:
         raise ValueError(f"{dtype} at addresses {source:#x} and {out:#x}: expected multiples of {dtype.itemsize}; copy it first")
-    setattr(c, "in", ffi.cast("void *", source))  # noqa: B010 (a keyword of Python)
+    set_source(c, source)
+    c.part = lib.INA_PART_PLAIN
     c.out, c.reduction = ffi.cast("void *", out), reduction
     c.count, c.dtype, c.average, c.tag = count, DTYPES[dtype], average, tag & (2**64 - 1)

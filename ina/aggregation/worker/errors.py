@@ -19,6 +19,7 @@ class Event:
     tsi: int
     missing: tuple[int, ...] | None  # missing workers of the slot; None: the switch never answered for it
     last_rx: int  # time of the last frame that was accepted, 0: none
+    contributors: tuple[int, ...] = ()  # of a sum with an offer: the workers whose values it has
     children: bool = False  # `missing` are children of some switch of the tree: the job has more workers than a bitmap has bits
 
     def error(self, waited: float | None = None) -> JobError | None:
@@ -133,5 +134,6 @@ def event_from_c(event: CData, workers: int) -> Event:
     """Returns an ``Event`` from ``struct ina_event``."""
     bits = range(min(workers, lib.INA_BITMAP_WORKERS))
     missing = tuple(i for i in bits if event.missing >> i & 1) if event.have_missing else None
-    return Event(event.op, event.code, bool(event.overflow), event.slot, event.tsi, missing, event.last_rx,
+    contributors = tuple(i for i in bits if event.contributors >> i & 1) if event.contributors else ()
+    return Event(event.op, event.code, bool(event.overflow), event.slot, event.tsi, missing, event.last_rx, contributors,
                  workers > lib.INA_BITMAP_WORKERS)

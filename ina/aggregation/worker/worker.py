@@ -13,8 +13,9 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.worker.block import Block
-from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor
+from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor, set_source
 from ina.aggregation.worker.errors import Event, event_from_c
+from ina.aggregation.worker.offer import Offer
 from ina.aggregation.worker.route import Route, fill_route
 from ina.base.native import ffi, lib
 
@@ -34,28 +35,82 @@ class Worker(Block):
         self._arrays: list[tuple[np.ndarray, np.ndarray, Route | None] | None] = [None] * MAX_OPS
 
     def submit(
-        self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0, now: int = 0,
-        reduction: int = protocols.SUM, route: Route | None = None,
+        self, source: np.ndarray | None, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0, now: int = 0,
+        reduction: int = protocols.SUM, route: Route | None = None, offer: Offer | None = None,
     ) -> int:
         """Starts the all-reduce of a contiguous array of one of DTYPES (``out``: default in place), or its sum along a
-        ``route``; returns its handle.
+        ``route``, or of those that the switch chooses with an ``offer``; returns its handle. ``source`` None, only with an offer:
+        ``amend`` has it later, or it has none.
 
         BlockingIOError: MAX_OPS tensors are in flight; BrokenPipeError: the job has failed.
         """
         out = source if out is None else out
+        given = out if source is None else source
+        if out is None or given is None or (source is None and offer is None):
+            raise ValueError("source: None, expected an array, or an offer and `out`")
         protocols.check_reduction(self.config.protocol, reduction)
-        handle: int = self._protocol.next_handle(self._state)
-        if handle < 0:
-            raise OSError(-handle, "the job has failed" if handle == -errno.EPIPE else f"{MAX_OPS} tensors in flight")
-        fill_tensor(self._tensors[handle], source, out, average, tag, reduction)
+        if offer is not None:
+            protocols.check_offer(self.config.protocol, self.config.check)
+            self._offer(offer, source is not None, now)
+        handle = self._next_handle()
+        fill_tensor(self._tensors[handle], given, out, average, tag, reduction)
+        if offer is not None:
+            self._tensors[handle].part = lib.INA_PART_CHOSEN
+            set_source(self._tensors[handle], 0 if source is None else source.ctypes.data)
         if route is not None:
             protocols.check_route(self.config.protocol, self.config.check)
         fill_route(self._tensors[handle], route, self.config.workers, self.config.worker)
         result = self._protocol.submit(self._state, self._tensors, handle, now)
         if result < 0:
             raise OSError(-result, "submit refused")
-        self._arrays[handle] = (source, out, route)
+        self._arrays[handle] = (given, out, route)
         return handle
+
+    def amend(self, handle: int, source: np.ndarray | None = None, *, least: int | None = None, never: bool = False,
+              now: int = 0) -> None:
+        """Says more of a sum with an offer: here is its ``source``, fewer contributors are enough, or it ``never`` has one.
+
+        ValueError: it has been given, or this worker said that it never is.
+        """
+        before, tensor = self._tensors[(handle - 1) % MAX_OPS], self._tensors[handle]
+        arrays = self._arrays[handle]
+        if tensor.part != lib.INA_PART_CHOSEN or arrays is None:
+            raise ValueError(f"tensor {handle}: has no offer")
+        state, was = before.offer.state, before.offer.least
+        if source is not None:
+            if source.dtype != arrays[1].dtype or source.size != arrays[1].size or not source.flags.c_contiguous:
+                raise ValueError(f"source: {source.dtype} x {source.size}, expected {arrays[1].dtype} x {arrays[1].size}, contiguous")
+            before.offer.state = lib.INA_OFFER_GIVE
+        if never:
+            before.offer.state = lib.INA_OFFER_PASS
+        if least is not None:
+            before.offer.least = least
+        if state not in (lib.INA_OFFER_ASK, before.offer.state) or (source is not None and state != lib.INA_OFFER_ASK) or \
+                self._protocol.amend(self._state, self._tensors, (handle - 1) % MAX_OPS, now) < 0:
+            before.offer.state, before.offer.least = state, was
+            raise ValueError(f"tensor {handle}: its offer is not to be changed so")
+        if source is not None:
+            set_source(tensor, source.ctypes.data)
+            self._arrays[handle] = (source, *arrays[1:])
+
+    def _next_handle(self) -> int:
+        handle: int = self._protocol.next_handle(self._state)
+        if handle < 0:
+            raise OSError(-handle, "the job has failed" if handle == -errno.EPIPE else f"{MAX_OPS} tensors in flight")
+        return handle
+
+    def _offer(self, offer: Offer, gives: bool, now: int) -> None:
+        """Submits an offer. BlockingIOError: there is no room for it and the tensor after it."""
+        handle = self._next_handle()
+        nothing = np.zeros(0, self.config.lane.dtype)
+        fill_tensor(self._tensors[handle], nothing, nothing, False, 0, protocols.SUM)
+        fill_route(self._tensors[handle], None, self.config.workers, self.config.worker)
+        self._tensors[handle].part = lib.INA_PART_OFFER
+        offer.fill(self._tensors[handle], self.config.workers, self.config.worker, gives)
+        result = self._protocol.submit(self._state, self._tensors, handle, now)
+        if result < 0:
+            raise OSError(-result, "offer refused")
+        self._arrays[handle] = None
 
     def receive(self, frame: bytes, now: int) -> bytes | None:
         """Takes a frame, any bytes; returns the frame to send in its place if the worker replies in place."""
@@ -91,6 +146,18 @@ class Worker(Block):
         buffer = ffi.new("struct ina_event[]", MAX_OPS)
         n = self._protocol.events(self._state, buffer, MAX_OPS)
         return [event_from_c(buffer[i], self.config.workers) for i in range(n)]
+
+    def snapshot(self) -> bytes:
+        """As Block's. With offers also what was said of tensors, which may change while they are in flight."""
+        return super().snapshot() + self._said()
+
+    def restore(self, snapshot: bytes) -> None:
+        end = len(snapshot) - len(self._said())
+        super().restore(snapshot[:end])
+        ffi.memmove(self._tensors, snapshot[end:], len(snapshot) - end)
+
+    def _said(self) -> bytes:
+        return bytes(ffi.buffer(self._tensors)) if self._protocol.offers else b""
 
     @property
     def stats(self) -> dict[str, int]:

@@ -18,6 +18,7 @@ from ina.aggregation.entries import JobProgram, lane_of, pool_of, program_named
 from ina.aggregation.entries.switchml import PROGRAM as SWITCHML
 from ina.aggregation.ps.state_machine import ParameterServer
 from ina.aggregation.wire import layout
+from ina.aggregation.worker.errors import Event
 from ina.aggregation.worker.route import Route
 from ina.aggregation.worker.worker import Worker
 from ina.base.native import ffi, lib
@@ -120,19 +121,22 @@ class WorkerMachine(Machine):
     def _speak(self) -> Sent:
         self._wrong = None
         for event in self.worker.events():
-            tensor, out = self.tensors[event.handle], self.out[event.handle]
-            if event.code:
-                self._wrong = f"{self.name} failed: {event.error()}"
-            elif (overflow := tensor.overflow_of(out)) is None:
-                self._wrong = f"{self.name} finished with a wrong sum"
-            elif event.overflow != overflow:
-                self._wrong = f"{self.name} finished with a wrong overflow flag"
+            self._finished(event)
         most = 64 + 4 * len(self._slots)
         frames = self.worker.frames_to_send(0, most)
         if len(frames) == most:
             self._wrong = f"{self.name} has sent {most} frames at one time, and has more"
         self._wrong = self._wrong or self._wrong_timer()
         return [(0, frame) for frame in frames]
+
+    def _finished(self, event: Event) -> None:
+        tensor, out = self.tensors[event.handle], self.out[event.handle]
+        if event.code:
+            self._wrong = f"{self.name} failed: {event.error()}"
+        elif (overflow := tensor.overflow_of(out)) is None:
+            self._wrong = f"{self.name} finished with a wrong sum"
+        elif event.overflow != overflow:
+            self._wrong = f"{self.name} finished with a wrong overflow flag"
 
     def _wrong_timer(self) -> str | None:
         """Returns a violation: a timer, other than the deadline, runs without a packet in flight, or none runs with one. The walk
@@ -213,7 +217,7 @@ def job(
     compiled: Source, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
     strict: bool = True, maximum: bool = False, restarts: bool = False, count: int = 1,
     check: str = "off", protocol: str = protocols.DEFAULT, work: Sequence[Sequence[Tensor]] | None = None,
-    first: int = 0, late: bool = False, rule: str = completion.DEFAULT,
+    first: int = 0, late: bool = False, rule: str = completion.DEFAULT, machine: type[WorkerMachine] = WorkerMachine,
 ) -> Explorer:
     """Makes one job of a worker at each host, along the topology's aggregation tree. Tensors ask for sums, or for the first
     reduction that the protocol has.
@@ -224,7 +228,7 @@ def job(
     ``maximum``: maxima of int32, and a sum after each. ``restarts``: of switches, at any time. ``check``: how check words are
     made; without them, what is wrong shows as a wrong sum. ``protocol``: one without a parameter server; ``work``: tensors by
     worker, instead of these. ``first``: number of the job's first packet. ``late``: as WorkerMachine's. ``rule``:
-    of completion. ValueError, AdmissionError: the protocol has no such jobs.
+    of completion. ``machine``: of a worker. ValueError, AdmissionError: the protocol has no such jobs.
     """
     program = program_named(protocol)
     if program.needs_server:
@@ -249,7 +253,7 @@ def job(
         config = admitted.config(index, switch_address(at.node, program.udp_port), values=values,
                                  lane=lane_of(switches[at.node].program.p4info), rto_min=1.0, rto_max=1.0, timeout=1e5,
                                  protocol=protocol, first_packet=first)
-        machines.append(WorkerMachine(host, Worker(config), work[index], late))
+        machines.append(machine(host, Worker(config), work[index], late))
     shown = describe if program.udp_port == SWITCHML.udp_port else _in_bytes
     return Explorer([*machines, *(SwitchMachine(name, switch, restarts) for name, switch in switches.items())], wires, shown)
 

@@ -54,6 +54,8 @@ const bit<4> SWITCHML_TO      = 8;
 const bit<4> SWITCHML_LANES   = 9;
 @kind[program="requantised", values="always", payload="bytes", words="bytes", contributors="none", receivers="all"]
 const bit<4> SWITCHML_BYTES   = 10;
+@kind[program="quorum", extra="offer", contributors="offering", receivers="all", completes="enough", again="offer"]
+const bit<4> SWITCHML_OFFER   = 11;
 
 const bit<3> SIZE_NONE        = 7;
 

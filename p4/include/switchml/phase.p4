@@ -36,6 +36,9 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(ROWS) bitmaps;
     register<bit<8>>(ROWS) missing;  // children, and the parent, that this phase still waits for
     register<bit<KIND_BITS>>(ROWS) kinds;
+#ifdef OFFERS  // of a program that has phases of another kind (quorum/offers.p4)
+    Offers() offers;
+#endif
 
     apply {
         bit<32> incarnation;
@@ -83,6 +86,16 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
                 left = meta.last + 1 + (bit<8>)meta.parent;
                 meta.first = 1;
             }
+#ifdef OFFERS
+            if (hdr.offer.isValid()) @unlikely {
+                offers.apply(hdr, meta, seen, left);
+                incarnations.write(meta.row, meta.incarnation);
+                tsis.write(meta.row, hdr.switchml.tsi);
+                bitmaps.write(meta.row, seen);
+                missing.write(meta.row, left);
+                kinds.write(meta.row, own);
+            } else
+#endif
             if (seen & meta.worker != 0) @unlikely {
                 meta.repeated = 1;
                 if (left == 1 && meta.parent == 1 && meta.worker & EXPECTED & -EXPECTED != 0) {

@@ -17,7 +17,7 @@ ROW = '@kind[program="switchml"{}]\nconst bit<4> X_{} = {};\n'
 def test_each_number_has_the_name_that_the_programs_use():
     assert [(kind.number, kind.name) for kind in kinds.switchml()] == [
         (1, "data"), (2, "pending"), (3, "maximum"), (4, "refused"), (5, "indices"), (6, "zeros"), (7, "floats"), (8, "to"),
-        (9, "lanes"), (10, "bytes")]
+        (9, "lanes"), (10, "bytes"), (11, "offer")]
     for rows, prefix, wire in ((kinds.switchml(), "SWITCHML_", layout.load()), (kinds.atp(), "ATP_", layout.load_atp())):
         assert {f"{prefix}{kind.name.upper()}": kind.number for kind in rows} == {
             name: number for name, number in wire.constants.items()
@@ -74,6 +74,16 @@ def test_scapy_reads_and_builds_packets_for_receivers():
     assert (read[Receivers].ranks, read[Receivers].members, read[Values].v) == (5, 7, list(range(32)))
     assert layout.checksum(bytes(built)[:30]) == 0, "the checksum covers both bitmaps"
     assert Values not in SwitchML(bytes(SwitchML(msg_type=8, size=7) / Exponents() / Check() / Receivers(ranks=5, members=7)))
+
+
+def test_scapy_reads_and_builds_offers():
+    need("scapy")
+    from ina.aggregation.wire.scapy_layers import Check, Exponents, Offer, SwitchML
+
+    built = SwitchML(msg_type=11, size=7) / Exponents() / Check() / Offer(state=1, least=7, rivals=6, ranks=1)
+    read = SwitchML(bytes(built))[Offer]
+    assert (read.state, read.least, read.rivals, read.ranks) == (1, 7, 6, 1)
+    assert layout.checksum(bytes(built)) == 0, "the checksum covers all of it"
 
 
 @pytest.mark.parametrize("path", host_headers.FILES)
