@@ -21,7 +21,9 @@ static const uint64_t POLL_PS = 50000000;       /* nap where no bell will ring: 
 
 struct ticket {
     int64_t number;             /* 0: none yet */
-    int done;
+    int done, amended;          /* amended: what is new of its offer is not handed on yet */
+    struct ina_offer offer;     /* of a chosen tensor, as said last */
+    const void *in;
     struct ina_event event;
 };
 
@@ -33,7 +35,7 @@ struct ina_endpoint {
     struct ina_port *port;
     int alive_fd;
     struct ina_tensor tensors[INA_MAX_OPS];
-    int64_t ticket_of[INA_MAX_OPS];
+    int64_t ticket_of[INA_MAX_OPS]; /* 0: an offer, which has none; that of the tensor after it says all */
     int tx_full;                /* the port had no room for all due frames */
     struct ina_idle idle;
     uint64_t caught_up;         /* all frames up to this time have been received: timers compare with it */
@@ -54,6 +56,7 @@ struct ina_endpoint {
     struct ina_tensor queue[INA_MAX_OPS];
     uint64_t queue_begin, queue_end;
     int64_t queue_ticket[INA_MAX_OPS];
+    int amends;                 /* tickets that are `amended` */
     int64_t last_ticket;
     struct ticket tickets[INA_TICKETS];
     int64_t finished[INA_TICKETS]; /* in order of completion, for ina_endpoint_next */
@@ -68,9 +71,13 @@ struct ina_endpoint {
 /* With the lock. */
 static void finish(struct ina_endpoint *e, int64_t number, const struct ina_event *event)
 {
+    if (!number)
+        return;
     struct ticket *t = &e->tickets[number % INA_TICKETS];
     t->event = *event;
     t->done = 1;
+    e->amends -= t->amended;
+    t->amended = 0;
     e->in_flight--;
     if (e->finished_end - e->finished_begin == INA_TICKETS)
         e->finished_begin++; /* nobody reads them */
@@ -91,7 +98,52 @@ static void publish(struct ina_endpoint *e)
         e->port_stats = e->port->stats;
 }
 
-/* Submissions and aborts come in, completions go out. */
+/* Submits the next tensor of the queue; a chosen one after its offer. 0, or -EAGAIN: there is no room yet. */
+static int submit_next(struct ina_endpoint *e, uint64_t now)
+{
+    const uint64_t at = e->queue_begin % INA_MAX_OPS;
+    const struct ina_tensor *tensor = &e->queue[at];
+    int handle = e->protocol->next_handle(e->state), result = 0;
+    if (handle >= 0 && tensor->part == INA_PART_CHOSEN) {
+        e->tensors[handle] = (struct ina_tensor){.dtype = INA_FLOAT32, .part = INA_PART_OFFER, .offer = tensor->offer};
+        e->ticket_of[handle] = 0;
+        result = e->protocol->submit(e->state, e->tensors, handle, now);
+        if (result >= 0)
+            handle = e->protocol->next_handle(e->state);
+    }
+    if (handle < 0 || result == -EAGAIN)
+        return -EAGAIN;
+    if (result >= 0) {
+        e->tensors[handle] = *tensor;
+        e->ticket_of[handle] = e->queue_ticket[at];
+        result = e->protocol->submit(e->state, e->tensors, handle, now);
+    }
+    if (result < 0)
+        finish(e, e->queue_ticket[at], &(struct ina_event){.type = INA_EVENT_FAILED, .code = INA_ERR_REFUSED, .op = (uint32_t)handle});
+    return 0;
+}
+
+/* Hands on what is new of a ticket's offer, wherever its tensor is. */
+static void amend(struct ina_endpoint *e, const struct ticket *t, uint64_t now)
+{
+    for (uint64_t i = e->queue_begin; i < e->queue_end; i++) {
+        if (e->queue_ticket[i % INA_MAX_OPS] == t->number) {
+            e->queue[i % INA_MAX_OPS].offer = t->offer;
+            e->queue[i % INA_MAX_OPS].in = t->in;
+            return;
+        }
+    }
+    for (int handle = 0; handle < INA_MAX_OPS; handle++) {
+        const int before = (handle + INA_MAX_OPS - 1) % INA_MAX_OPS;
+        if (e->ticket_of[handle] == t->number) {
+            e->tensors[handle].in = t->in;
+            e->tensors[before].offer = t->offer;
+            e->protocol->amend(e->state, e->tensors, before, now); /* what it refuses ina_endpoint_amend has refused */
+        }
+    }
+}
+
+/* Submissions, amendments and aborts come in, completions go out. */
 static void exchange(struct ina_endpoint *e, uint64_t now)
 {
     struct ina_event events[INA_MAX_OPS];
@@ -116,19 +168,19 @@ static void exchange(struct ina_endpoint *e, uint64_t now)
         if (!n)
             break;
     }
-    while (e->queue_begin < e->queue_end) {
-        const uint64_t at = e->queue_begin % INA_MAX_OPS;
-        if (e->failure.code) {
-            finish(e, e->queue_ticket[at], &e->failure);
-        } else {
-            const int handle = e->protocol->next_handle(e->state);
-            if (handle < 0)
-                break; /* all handles taken: again at the next completion */
-            e->tensors[handle] = e->queue[at];
-            e->ticket_of[handle] = e->queue_ticket[at];
-            if (e->protocol->submit(e->state, e->tensors, handle, now) < 0)
-                finish(e, e->queue_ticket[at], &(struct ina_event){.type = INA_EVENT_FAILED, .code = INA_ERR_REFUSED, .op = (uint32_t)handle});
+    for (int64_t number = e->last_ticket; e->amends && number > 0; number--) {
+        struct ticket *t = &e->tickets[number % INA_TICKETS];
+        if (t->amended) {
+            amend(e, t, now);
+            t->amended = 0;
+            e->amends--;
         }
+    }
+    while (e->queue_begin < e->queue_end) {
+        if (e->failure.code)
+            finish(e, e->queue_ticket[e->queue_begin % INA_MAX_OPS], &e->failure);
+        else if (submit_next(e, now) < 0)
+            break; /* all handles taken: again at the next completion */
         e->queue_begin++;
     }
     publish(e);
@@ -311,7 +363,7 @@ static int64_t enter_tensor(struct ina_endpoint *e, const struct ina_tensor *ten
     if (e->failure.code || e->stop)
         return -EPIPE;
     const int64_t number = ++e->last_ticket;
-    e->tickets[number % INA_TICKETS] = (struct ticket){.number = number};
+    e->tickets[number % INA_TICKETS] = (struct ticket){.number = number, .offer = tensor->offer, .in = tensor->in};
     e->queue[e->queue_end % INA_MAX_OPS] = *tensor;
     e->queue_ticket[e->queue_end % INA_MAX_OPS] = number;
     e->queue_end++;
@@ -328,6 +380,28 @@ int64_t ina_endpoint_submit(struct ina_endpoint *e, const struct ina_tensor *ten
     const int64_t number = enter_tensor(e, tensor, 0);
     pthread_mutex_unlock(&e->lock);
     return number;
+}
+
+int ina_endpoint_amend(struct ina_endpoint *e, int64_t ticket, const struct ina_offer *offer, const void *in)
+{
+    if (!e->protocol->offers)
+        return -EINVAL;
+    pthread_mutex_lock(&e->lock);
+    struct ticket *t = &e->tickets[ticket % INA_TICKETS];
+    int result = -EINVAL;
+    if (ticket > 0 && t->number == ticket && offer->least && offer->state <= INA_OFFER_PASS && (offer->state != INA_OFFER_GIVE || in)
+        && (t->offer.state == offer->state || (t->offer.state == INA_OFFER_ASK && t->offer.least))) {
+        result = t->done;
+        if (!t->done) {
+            t->offer = *offer;
+            t->in = in;
+            e->amends += !t->amended;
+            t->amended = 1;
+            call_driver(e, 0);
+        }
+    }
+    pthread_mutex_unlock(&e->lock);
+    return result;
 }
 
 /* With the lock. Nobody drives yet: faster done here than to wait until the thread has woken up. */

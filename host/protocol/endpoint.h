@@ -23,6 +23,9 @@ void ina_endpoint_spin(struct ina_endpoint *endpoint, uint64_t spin_ps);
 /* Ticket (> 0) or -errno (-EPIPE: the job has failed; -EINVAL). Blocks while INA_MAX_OPS are in flight (bounded by the
  * deadline of the oldest). Buffers must stay valid until the ticket is done. */
 int64_t ina_endpoint_submit(struct ina_endpoint *endpoint, const struct ina_tensor *tensor);
+/* Says more of a chosen tensor's offer (struct ina_tensor: part, offer; the endpoint makes the offer that it needs): `in` is valid from now on
+ * until the ticket is done, if the offer says GIVE. 0; 1: too late, the ticket is done; -EINVAL: no such ticket, or no such change. */
+int ina_endpoint_amend(struct ina_endpoint *endpoint, int64_t ticket, const struct ina_offer *offer, const void *in);
 /* 1: done, with the result in *event; 0: not within timeout_ns (0: poll); -EINVAL: no such ticket, or UINT64_MAX;
  * -ESTALE: INA_TICKETS ago. */
 int ina_endpoint_wait(struct ina_endpoint *endpoint, int64_t ticket, uint64_t timeout_ns, struct ina_event *event);

@@ -16,8 +16,9 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.worker.block import stats_dict
-from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor, fill_tensor_at
+from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor, fill_tensor_at, set_source
 from ina.aggregation.worker.errors import Event, event_from_c
+from ina.aggregation.worker.offer import ASK, GIVE, PASS, Offer
 from ina.aggregation.worker.route import Route
 from ina.base.closing import Closing
 from ina.base.native import CData, ffi, lib
@@ -50,6 +51,7 @@ class Endpoint(Closing):
         # object stays, whose memory the port may use.
         self._endpoint = ffi.gc(endpoint, functools.partial(_stop, port))
         self._arrays: dict[int, object] = {}  # buffers of tickets that may be in flight
+        self._offers: dict[int, CData] = {}  # what was said of them
 
     def submit(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
@@ -67,10 +69,11 @@ class Endpoint(Closing):
 
     def submit_at(
         self, source: int, out: int, count: int, dtype: np.dtype | type, owner: object, *, average: bool = False,
-        tag: int = 0, reduction: int = protocols.SUM, stay: float = 0.0, route: Route | None = None,
+        tag: int = 0, reduction: int = protocols.SUM, stay: float = 0.0, route: Route | None = None, offer: Offer | None = None,
     ) -> int:
-        """Starts an all-reduce like ``submit``, or a sum along a ``route``, of ``count`` contiguous elements at two addresses,
-        which ``owner`` keeps valid.
+        """Starts an all-reduce like ``submit``, or a sum along a ``route``, or of those that the switch chooses with an ``offer``,
+        of ``count`` contiguous elements at two addresses, which ``owner`` keeps valid. ``source`` 0, only with an offer: ``amend``
+        has it later, or it has none.
 
         ``stay``: drive the protocol in this thread for up to so many seconds, as ``run`` does, before returning.
         """
@@ -79,7 +82,43 @@ class Endpoint(Closing):
         if route is not None:
             protocols.check_route(self.config.protocol, self.config.check)
             route.fill(tensor, self.config.workers, self.config.worker)
-        return self._submit(tensor, (owner, route), stay)
+        if offer is not None:
+            protocols.check_offer(self.config.protocol, self.config.check)
+            offer.fill(tensor, self.config.workers, self.config.worker, source != 0)
+            tensor.part = lib.INA_PART_CHOSEN
+        elif not source and count:
+            raise ValueError("source: 0, expected an address, or an offer")
+        ticket = self._submit(tensor, (owner, route), stay)
+        if offer is not None:
+            self._offers[ticket] = tensor
+        return ticket
+
+    def amend(self, ticket: int, source: int = 0, owner: object = None, *, least: int | None = None, never: bool = False) -> bool:
+        """Says more of a sum with an offer: its values are at ``source``, which ``owner`` keeps valid; fewer contributors are enough,
+        ``least``; or this worker ``never`` has values. Returns False: too late, the sum is done.
+
+        ValueError: there is no such sum, or its values, or that there never are some, have been said.
+        """
+        tensor = self._offers.get(ticket)
+        if tensor is None:
+            raise ValueError(f"ticket {ticket}: no sum with an offer, or it is over")
+        said = ffi.new("struct ina_offer *", tensor.offer)
+        if (source or never) and said.state != ASK or source and never:
+            raise ValueError(f"ticket {ticket}: its values, or that there are none, have been said")
+        said.state = GIVE if source else PASS if never else said.state
+        if least is not None:
+            if not 1 <= least <= self.config.workers:
+                raise ValueError(f"least: {least}, expected 1..{self.config.workers}")
+            said.least = least
+        address = ffi.cast("void *", source) if source else getattr(tensor, "in")
+        result: int = lib.ina_endpoint_amend(self._endpoint, ticket, said, address)
+        if result < 0:
+            raise ValueError(f"ticket {ticket}: its offer is not to be changed so")
+        tensor.offer = said[0]
+        if source:
+            set_source(tensor, source)
+            self._arrays[ticket] = self._arrays.get(ticket), owner
+        return result == 0
 
     def run(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
@@ -108,7 +147,7 @@ class Endpoint(Closing):
         for slice_ns in _slices(timeout):
             result = lib.ina_endpoint_wait(self._endpoint, ticket, slice_ns, event)
             if result > 0:
-                self._arrays.pop(ticket, None)
+                self._forget(ticket)
                 return self._finished(event)
             if result < 0:
                 raise ValueError(f"ticket {ticket}: {'too old' if result == -errno.ESTALE else 'never given'}")
@@ -123,7 +162,7 @@ class Endpoint(Closing):
         for slice_ns in _slices(timeout):
             ticket = lib.ina_endpoint_next(self._endpoint, slice_ns, event)
             if ticket > 0:
-                self._arrays.pop(ticket, None)
+                self._forget(ticket)
                 return ticket, event_from_c(event, self.config.workers)
             if ticket < 0:
                 raise BrokenPipeError("the endpoint is closed")
@@ -182,11 +221,15 @@ class Endpoint(Closing):
             raise error
         return event
 
+    def _forget(self, ticket: int) -> None:
+        self._arrays.pop(ticket, None)
+        self._offers.pop(ticket, None)
+
     def _forget_done(self) -> None:
         event = ffi.new("struct ina_event *")
         for ticket in list(self._arrays):
             if lib.ina_endpoint_wait(self._endpoint, ticket, 0, event):
-                self._arrays.pop(ticket, None)
+                self._forget(ticket)
 
 
 def _stop(port: Port, endpoint: CData) -> None:
