@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Protocol
 from weakref import WeakSet
 
@@ -42,6 +43,7 @@ class Counters:
     reasons    by collective and reason: why a call went to Gloo
     plans      by tensor: how it travels, where it was measured or auto-sparse chose, and why
     late       by rank: how many collectives have waited for it for half a second or longer, and for how many seconds
+    quorum     sums of those ranks that were ready: rounds, partial ones, those without any rank, and by rank how many it was not in
     run_by     who runs the jobs' switches: jobs of each, and of those that ranks run how often this rank did, on how many packets
     worker     the sum of the native worker statistics over all jobs: packets, retransmissions, time-outs, drops ...
     """
@@ -59,6 +61,8 @@ class Counters:
             self._plans: dict[str, str] = {}
             self._codecs: dict[str, Counter[str]] = {}
             self._late: dict[int, Counter[str]] = {}
+            self._rounds: Counter[str] = Counter()
+            self._left_out: Counter[int] = Counter()
             self._worker: Counter[str] = Counter()
             self._base: Counter[str] = Counter()
             self._runs: Counter[str] = Counter()
@@ -109,6 +113,14 @@ class Counters:
             for rank, each in seconds.items():
                 self._late.setdefault(rank, Counter()).update({"waits": 1, "seconds": each})
 
+    def chosen(self, elements: int, ranks: Iterable[int], left_out: Iterable[int]) -> None:
+        """Counts a sum of some of the ``ranks``, all but those ``left_out``."""
+        others = set(left_out)
+        with self._lock:
+            self._switch.update(calls=1, sums=1, elements=elements, bytes=INT32.bytes(elements))
+            self._rounds.update(rounds=1, partial=bool(others), empty=others >= {*ranks})
+            self._left_out.update(others)
+
     def planned(self, tensor: str, reason: str) -> None:
         """Notes how a tensor travels from now on, and why."""
         with self._lock:
@@ -142,8 +154,10 @@ class Counters:
             calls = {name: {way: ways[way] for way in ("switch", "gloo")} for name, ways in sorted(self._calls.items())}
             codecs = {name: dict(counts) for name, counts in sorted(self._codecs.items())}
             late = {rank: dict(counts) for rank, counts in sorted(self._late.items())}
+            quorum = {**{key: self._rounds[key] for key in ("rounds", "partial", "empty")},
+                      "left_out": dict(sorted(self._left_out.items()))}
             return {"switch": {**switch, "seconds": busy}, "calls": calls, "codecs": codecs, "reasons": dict(self._reasons),
-                    "plans": dict(self._plans), "late": late, "run_by": run_by, "worker": dict(worker)}
+                    "plans": dict(self._plans), "late": late, "quorum": quorum, "run_by": run_by, "worker": dict(worker)}
 
 
 def _runs(job: Reporting) -> dict[str, int]:

@@ -12,6 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -22,8 +23,9 @@ from ina.aggregation.controller.client import Attachment, Client, ControlError
 from ina.aggregation.controller.keeper import Keeper
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.port_kinds import PortKind, offered_kind
-from ina.aggregation.worker import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, Route, TensorRefused, WorkerConfig
+from ina.aggregation.worker import Endpoint, Event, JobAborted, JobError, JobMismatch, PeerLost, Route, TensorRefused, WorkerConfig
 from ina.aggregation.worker.failover import Movable, array_at
+from ina.aggregation.worker.offer import Offer, StaleOffer
 from ina.backend import rendezvous
 from ina.backend.counters import COUNTERS, WORKER
 from ina.backend.late import Late
@@ -227,15 +229,51 @@ class Job:
                 self.worker_stats()
             return ticket, number
 
+    def ask(self, out: torch.Tensor, average: bool, mark: int, offer: Offer) -> tuple[int, int]:
+        """Begins a sum of those ranks that the switch chooses, into a contiguous tensor; ``give`` has this rank's values. Returns
+        ticket and number; arguments and errors as of ``submit``."""
+        with self._submit_lock:
+            if self.failure:
+                raise RuntimeError(self.failure)
+            number, endpoint = self._tag, self._chooser()
+            try:
+                ticket = endpoint.submit_at(0, out.data_ptr(), out.numel(), DTYPES[out.dtype], out, average=average,
+                                            tag=number << 32 | mark, offer=offer)
+            except (JobError, OSError) as error:
+                raise RuntimeError(self._end(f"collective #{number} was not begun: {self._reason(error)}")) from None
+            self._tag += 1
+            return ticket, number
+
+    def give(self, ticket: int, source: torch.Tensor | None = None, least: int | None = None) -> None:
+        """Says more of a sum that was begun with ``ask``: this rank's values, or, with neither, that it has none; or that fewer
+        contributors are enough. It may be over already."""
+        endpoint = self._chooser()
+        with suppress(StaleOffer):
+            if source is not None:
+                endpoint.amend(ticket, source.data_ptr(), source)
+            else:
+                endpoint.amend(ticket, least=least, never=least is None)
+
+    def _chooser(self) -> Endpoint:
+        if self._endpoint is None:
+            raise RuntimeError(self.failure)
+        if isinstance(self._endpoint, Movable):
+            raise RuntimeError("ina: sums of some ranks only: not where a job may move to other switches (docs/guide/torch.md)")
+        return self._endpoint
+
     def wait(self, ticket: int, number: int, description: str, seconds: float) -> bool:
         """Waits for the operation up to ``seconds``. Returns True if it is complete. Raises RuntimeError if it has failed."""
+        return self.result(ticket, number, description, seconds) is not None
+
+    def result(self, ticket: int, number: int, description: str, seconds: float) -> Event | None:
+        """Waits for the operation up to ``seconds``. Returns None if it is not complete. Raises RuntimeError if it has failed."""
         endpoint = self._endpoint
         if endpoint is None:  # a signal handler has destroyed the group
             raise RuntimeError(self.failure)
         try:
-            endpoint.wait(ticket, seconds)
+            event = endpoint.wait(ticket, seconds)
             self._late.done(number)
-            return True
+            return event
         except JobError as error:
             self._late.done(number)
             operation = f"collective #{number} ({description}) of rank {self.rank}"
@@ -248,7 +286,7 @@ class Job:
                 stats = endpoint.stats
                 self._check_left(endpoint, stats["waits_for"])
                 self._late.look(number, description, stats)
-            return False
+            return None
 
     def lost(self) -> set[int]:
         """Returns the ranks that the switch process has lost."""

@@ -18,7 +18,7 @@ from ina.aggregation import protocols
 from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor, fill_tensor_at, set_source
 from ina.aggregation.worker.errors import Event, event_from_c
-from ina.aggregation.worker.offer import ASK, GIVE, PASS, Offer
+from ina.aggregation.worker.offer import ASK, GIVE, PASS, Offer, StaleOffer
 from ina.aggregation.worker.route import Route
 from ina.base.closing import Closing
 from ina.base.native import CData, ffi, lib
@@ -97,11 +97,11 @@ class Endpoint(Closing):
         """Says more of a sum with an offer: its values are at ``source``, which ``owner`` keeps valid; fewer contributors are enough,
         ``least``; or this worker ``never`` has values. Returns False: too late, the sum is done.
 
-        ValueError: there is no such sum, or its values, or that there never are some, have been said.
+        StaleOffer: there is no such sum, or it is over. ValueError: its values, or that there never are some, have been said.
         """
         tensor = self._offers.get(ticket)
         if tensor is None:
-            raise ValueError(f"ticket {ticket}: no sum with an offer, or it is over")
+            raise StaleOffer(f"ticket {ticket}: no sum with an offer, or it is over")
         said = ffi.new("struct ina_offer *", tensor.offer)
         if (source or never) and said.state != ASK or source and never:
             raise ValueError(f"ticket {ticket}: its values, or that there are none, have been said")

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 
 from ina.base.native import CData, lib
 
+class StaleOffer(ValueError):
+    """There is no sum with such an offer, or it is over."""
+
+
 ASK, GIVE, PASS = lib.INA_OFFER_ASK, lib.INA_OFFER_GIVE, lib.INA_OFFER_PASS
 
 

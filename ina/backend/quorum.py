@@ -1,0 +1,323 @@
+"""Averages over those ranks that are ready: k of n, deadlines, replicas.
+
+    gradients = torch.zeros(parameters)
+    quorum = ina.backend.quorum.Quorum(gradients, "k=7")     # on all ranks of the group: of 8, the first 7 are enough
+    for step in range(steps):
+        compute(gradients)
+        ranks = quorum.average(gradients)                    # of these ranks; with late="next" no rank's work is lost
+
+    model.register_comm_hook(Buckets("k=7", deadline=0.02), average_ready)      # the same in DistributedDataParallel
+
+Each call is a round. A rank takes part in rounds that it has not come to yet: it has announced the next ``ahead`` ones, so that the
+others need not wait for it, up to so many rounds. The switch decides whose values a round has (p4/quorum.p4), and all ranks
+get the same average, in their own time.
+"""
+
+# No postponed annotations here: DistributedDataParallel inspects those of a hook.
+import hashlib
+import time
+import zlib
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.weak import TensorWeakRef
+
+from ina.aggregation.worker.offer import Offer
+from ina.backend.counters import COUNTERS
+from ina.backend.eager import all_eager
+from ina.backend.job import DTYPES, Job
+from ina.backend.membership import Membership
+from ina.backend.settings import Options
+from ina.backend.work import LazyWork
+
+__all__ = ["Buckets", "Quorum", "Round", "average_ready", "same_replicas"]
+
+PROTOCOL = "quorum"
+LATE = ("next", "drop")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a round is complete, and what becomes of late values; the arguments of Quorum."""
+
+    complete: str = "all"
+    late: str = "next"
+    deadline: float | None = None
+    least: int = 1
+    ahead: int = 2
+    replicas: Sequence[Sequence[int]] = ()
+
+    def enough(self, size: int) -> int:
+        """Returns so many contributors as are enough of ``size`` ranks. ValueError: it cannot be."""
+        if self.late not in LATE:
+            raise ValueError(f"late: {self.late!r}, expected one of {', '.join(LATE)}")
+        if self.deadline is not None and not 0 < self.deadline < 1e6:
+            raise ValueError(f"deadline: {self.deadline} s, expected a positive number of seconds below 1e6, or None")
+        if not 0 <= self.ahead <= 16:
+            raise ValueError(f"ahead: {self.ahead} rounds, expected 0 to 16; each takes as much memory as the tensor")
+        if self.replicas:
+            members = sorted(rank for group in self.replicas for rank in group)
+            if members != [*range(size)] or self.complete != "all":
+                raise ValueError(f"replicas: {[*map(list, self.replicas)]} with complete = {self.complete!r}, expected each of the ranks "
+                                 f"0 to {size - 1} in one group, and 'all': one of each group")
+        enough = len(self.replicas) or size
+        if self.complete != "all":
+            name, _, number = self.complete.partition("=")
+            enough = int(number) if name == "k" and number.isdecimal() else 0
+        if not 1 <= enough <= size or not 1 <= self.least <= enough:
+            raise ValueError(f"complete: {self.complete!r} and least = {self.least} of {size} ranks, expected 'all', or 'k=1' to "
+                             f"'k={size}', and least no more than that")
+        return enough
+
+    def rivals(self, rank: int) -> list[int]:
+        """Returns the ranks that have the same values as this one."""
+        return [other for group in self.replicas if rank in group for other in group if other != rank]
+
+
+class Quorum:
+    """Averages of tensors like one, over those ranks that are ready.
+
+    ``like``: a tensor of float32, float16 or bfloat16 on any device, the same on all ranks. ``complete``: "k=7": when 7 ranks
+    have given theirs, "all": when all have. ``late``: what a rank has given too late is added to what it gives "next", or
+    dropped ("drop"). ``deadline``: seconds after a rank has given, from which on ``least`` ranks are enough for it. ``ahead``:
+    rounds that each rank takes part in before it comes to them. ``replicas``: groups of ranks that give the same values (gradient
+    coding by fractional repetition): one of each is enough, whichever comes first, and the average is over one of each, with the
+    same bits. ``replay``: contributors of each round, as ``history`` has them, instead of a rule: the run's averages are the same to the
+    bit. ``group``: None, the default group; another one of the back end "ina".
+
+    To be made, called and closed by all ranks of ``group`` alike. A job of its own carries the rounds, so other collectives go on as ever.
+    TypeError, ValueError: an argument cannot be. RuntimeError: the switch has no room, or no such program.
+    """
+
+    def __init__(self, like: torch.Tensor, complete: str = "all", *, late: str = "next", deadline: float | None = None, least: int = 1,
+                 ahead: int = 2, replicas: Sequence[Sequence[int]] = (), replay: Sequence[Sequence[int]] | None = None,
+                 group: dist.ProcessGroup | None = None):
+        rule = Rule(complete, late, deadline, least, ahead, tuple(map(tuple, replicas)))
+        ours: Any = dist.group.WORLD if group is None else group
+        if not isinstance(ours, Membership):
+            raise TypeError(f"ina: a group of the back end 'ina' is expected, not a {type(ours).__name__}")
+        if like.dtype not in DTYPES or not like.dtype.is_floating_point:
+            raise TypeError(f"ina: a quorum of {like.dtype}: expected float32, float16 or bfloat16")
+        self.rule, self.history = rule, list[tuple[int, ...]]()
+        self.rank, self.size = ours.rank(), ours.size()
+        if self.size == 1:
+            raise ValueError("ina: a quorum of one rank, expected a group of two or more")
+        self._enough, self._replay = rule.enough(self.size), None if replay is None else [tuple(each) for each in replay]
+        self._like = torch.empty(like.shape, dtype=like.dtype, device="meta")
+        self._mark = zlib.crc32(f"{complete} {late} {least} {[*map(list, replicas)]} {self._replay is not None}".encode())
+        self._left: torch.Tensor | None = None  # what this rank gave too late
+        self._members = dist.get_process_group_ranks(ours)
+        self._group = self._new_group(ours)
+        self._announced: deque[Round] = deque()
+        self._given: deque[Round] = deque()
+        self._rounds = 0
+        for _ in range(rule.ahead + 1):
+            self._announce()
+
+    def _new_group(self, ours: Membership) -> Membership:
+        options = replace(ours.options or Options(), protocol=PROTOCOL)
+        made: Any = dist.new_group(self._members, ours.timeout, dist.get_backend(ours), options,
+                                   use_local_synchronization=ours is not dist.group.WORLD)
+        if refusal := made._joined_job().admit():
+            raise RuntimeError(f"ina: a quorum has no job at the switch: {refusal}")
+        group: Membership = made
+        return group
+
+    def _announce(self) -> None:
+        assert self._group is not None
+        self._announced.append(Round(self, self._group, self._rounds))
+        self._rounds += 1
+
+    def _offer(self, number: int) -> Offer:
+        if self._replay is None:
+            return Offer(self._enough, self.rule.rivals(self.rank))
+        if number >= len(self._replay):
+            return Offer(self.size)  # nobody comes to it
+        return Offer(len(self._replay[number]) or self.size)
+
+    def _gives(self, number: int) -> bool:
+        if self._replay is None:
+            return True
+        if number >= len(self._replay):
+            raise RuntimeError(f"ina: round {number}: the history to be repeated has {len(self._replay)}")
+        return self.rank in self._replay[number]
+
+    @property
+    def decided(self) -> bool:
+        """True if this rank's next round is over: what it computes for it comes too late."""
+        return bool(self._announced) and self._announced[0].is_completed()
+
+    def begin(self, tensor: torch.Tensor | None, out: torch.Tensor | None = None) -> "Round":
+        """Gives ``tensor``, whose values are read at once, to the next round; None: this rank has nothing to give. The average
+        comes to ``out``, by default to ``tensor``. Returns the round, a torch.distributed.Work."""
+        out = tensor if out is None else out
+        for each in (tensor, out):
+            if each is not None and (each.shape != self._like.shape or each.dtype != self._like.dtype):
+                raise ValueError(f"ina: a quorum of {tuple(self._like.shape)} {self._like.dtype}: a tensor of {tuple(each.shape)} "
+                                 f"{each.dtype}")
+        if not self._announced:
+            raise RuntimeError("ina: the quorum is closed")
+        turn = self._announced[0]
+        gives = tensor is not None and self._gives(turn.number)
+        while self._given and self._given[0].is_completed():
+            self._given.popleft()
+        for earlier in self._given if self.rule.late == "next" else ():
+            earlier.wait()  # what is late of it belongs to this one
+        self._announced.popleft()
+        self._announce()
+        turn.give(tensor, gives, out)
+        self._given.append(turn)
+        return turn
+
+    def average(self, tensor: torch.Tensor | None, out: torch.Tensor | None = None) -> tuple[int, ...]:
+        """As ``begin``, and waits. Returns the ranks of the group whose values the average has; RuntimeError: the group's job is over."""
+        turn = self.begin(tensor, out)
+        turn.wait()
+        return turn.contributors
+
+    def close(self) -> None:
+        """Ends it: waits until all ranks have done so, up to the group's time-out. What is late is lost."""
+        waiting, self._announced = [*self._given, *self._announced], deque()
+        for turn in waiting[len(self._given) :]:
+            turn.leave()
+        for turn in waiting:
+            turn.wait()
+        if self._group is not None:
+            dist.destroy_process_group(self._group)
+            self._group = None
+
+    def _ended(self, turn: "Round") -> None:
+        """Notes what is left of a round that this rank came to, in order."""
+        ranks = turn.contributors
+        self.history.append(ranks)
+        met = {*ranks}.union(*(self.rule.rivals(rank) for rank in ranks))
+        COUNTERS.chosen(self._like.numel(), self._members, [self._members[rank] for rank in range(self.size) if rank not in met])
+        if turn.kept is not None:
+            self._left = None if self.rank in met else turn.kept
+
+
+@all_eager
+class Round(LazyWork):
+    """One round of a Quorum. ``contributors``: once it is over, the ranks whose values it has."""
+
+    def __init__(self, quorum: Quorum, group: Membership, number: int):
+        super().__init__(group._group_state, [], f"quorum round {number} of {quorum._like.numel()} elements")
+        self.number, self.contributors = number, tuple[int, ...]()
+        self.kept: torch.Tensor | None = None  # this rank's values, with what was left of earlier rounds, if late values are kept
+        self._given: torch.Tensor | None = None  # valid until it is over
+        self._came = self._released = False
+        self._quorum, self._deadline = quorum, float("inf")
+        self._job: Job = group._joined_job()
+        self._sums = torch.empty(quorum._like.shape, dtype=quorum._like.dtype)
+        self._ticket, self._order = self._job.ask(self._sums, True, quorum._mark, quorum._offer(number))
+        group._in_flight.append(self)
+
+    def give(self, values: torch.Tensor | None, gives: bool, out: torch.Tensor | None) -> None:
+        """Gives this rank's ``values``, or says that it has none (None, or not ``gives``: they are too late). ``out`` gets the
+        average."""
+        quorum = self._quorum
+        mine = None if values is None else values.detach().to("cpu", copy=True).contiguous()
+        if mine is not None and quorum.rule.late == "next":
+            self.kept = mine if quorum._left is None else mine.add_(quorum._left)
+        with self._lock:
+            self._came, self._outputs = True, [] if out is None else [out]
+            self._given = mine if gives else None
+            if self._done:
+                self._take()
+                return
+            if self._given is not None:
+                self._deadline = time.monotonic() + (quorum.rule.deadline or float("inf"))
+        self._job.give(self._ticket, self._given)
+
+    def leave(self) -> None:
+        """Says that this rank never gives anything, and does not come to it."""
+        self._job.give(self._ticket)
+
+    def _look(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while True:
+            due = until if self._released else min(until, self._deadline)
+            event = self._job.result(self._ticket, self._order, self._title, max(0.0, due - time.monotonic()))
+            if event is not None:
+                break
+            now = time.monotonic()
+            if now >= self._deadline and not self._released:
+                self._released = True
+                self._job.give(self._ticket, least=self._quorum.rule.least)
+            if now >= until:
+                return False
+        self.contributors = event.contributors
+        if self._came:
+            self._take()
+        return True
+
+    def _take(self) -> None:
+        """Hands over the average of a round that is over and that this rank has come to."""
+        with self.as_called():
+            for out in self._outputs:
+                out.copy_(self._sums)
+        self._quorum._ended(self)
+        self._given = self.kept = None
+        self._sums = torch.empty(0)
+
+
+class Buckets:
+    """State of the hook ``average_ready``: a Quorum for each bucket, with these arguments (Quorum's). A bucket is known by its
+    parameters: when DistributedDataParallel makes others, after its first step, theirs end, and late values with them."""
+
+    def __init__(self, complete: str = "all", *, late: str = "next", deadline: float | None = None, least: int = 1, ahead: int = 2,
+                 replicas: Sequence[Sequence[int]] = (), group: dist.ProcessGroup | None = None):
+        self._arguments = {"complete": complete, "late": late, "deadline": deadline, "least": least, "ahead": ahead,
+                           "replicas": replicas, "group": group}
+        self._quorums: list[tuple[list[TensorWeakRef], Quorum]] = []
+
+    def of(self, bucket: dist.GradBucket) -> Quorum:
+        """Returns the bucket's."""
+        parameters = bucket.parameters()
+        known = {id(parameter) for parameter in parameters}
+        for refs, quorum in [*self._quorums]:
+            own = [id(ref()) for ref in refs]
+            if own == [id(parameter) for parameter in parameters]:
+                return quorum
+            if known.intersection(own):
+                quorum.close()
+                self._quorums.remove((refs, quorum))
+        quorum = Quorum(bucket.buffer(), **self._arguments)
+        self._quorums.append(([TensorWeakRef(parameter) for parameter in parameters], quorum))
+        return quorum
+
+    @property
+    def history(self) -> list[list[tuple[int, ...]]]:
+        """The contributors of each round, by bucket."""
+        return [quorum.history for _, quorum in self._quorums]
+
+    def close(self) -> None:
+        """Ends it, on all ranks alike: Quorum.close."""
+        for _, quorum in self._quorums:
+            quorum.close()
+        self._quorums.clear()
+
+
+def average_ready(state: Buckets, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Communication hook: averages the bucket's gradients over the ranks that are ready. ``model.register_comm_hook(Buckets("k=7"),
+    average_ready)``."""
+    return state.of(bucket).begin(bucket.buffer()).get_future().then(lambda future: future.value()[0])
+
+
+def same_replicas(tensors: Iterable[torch.Tensor], group: dist.ProcessGroup | None = None) -> None:
+    """Compares the tensors (a model's parameters) of all ranks of ``group``, to the bit. RuntimeError: they differ, with the
+    ranks that differ from most."""
+    digest = hashlib.blake2b(digest_size=8)
+    for tensor in tensors:
+        digest.update(tensor.detach().to("cpu").contiguous().view(torch.uint8).numpy().tobytes())
+    own = torch.tensor([int.from_bytes(digest.digest(), "little", signed=True)])
+    every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(every, own, group=group)
+    digests = [int(each) for each in every]
+    most = Counter(digests).most_common(1)[0][0]
+    if others := [rank for rank, each in enumerate(digests) if each != most]:
+        raise RuntimeError(f"ina: replicas differ: those of ranks {others} from the other {len(digests) - len(others)}")

@@ -1,0 +1,211 @@
+"""Averages over those ranks that are ready, in real processes."""
+
+import signal
+
+import pytest
+from ranks import run, succeed
+
+pytestmark = [pytest.mark.build, pytest.mark.later]
+pytest.importorskip("torch", reason="the back end needs torch")
+
+START = """
+import numpy as np
+from ina.backend.quorum import Buckets, Quorum, average_ready, same_replicas
+rank, n = start()
+store = dist.distributed_c10d._get_default_store()
+def mine(step, dtype=torch.float32):
+    return torch.full((1000,), float(10 ** rank * (step + 1)), dtype=dtype)
+"""
+
+
+def accounted(history: list[list[int]], given: list[dict[int, float]], late: str = "next") -> list[float]:
+    """Returns the averages of rounds with these contributors, of what the ranks gave."""
+    kept, averages = {rank: 0.0 for rank in given[0]}, []
+    for ranks, mine in zip(history, given, strict=True):
+        whole = {rank: value + kept[rank] for rank, value in mine.items()}
+        averages.append(sum(whole[rank] for rank in ranks) / max(1, len(ranks)))
+        kept = {rank: whole[rank] if late == "next" and rank not in ranks else 0.0 for rank in whole}
+    return averages
+
+
+def test_the_slowest_is_not_waited_for_and_its_work_is_not_lost(tmp_path):
+    """Rank 2 comes to rounds 1 and 2 when the others have their averages; what it gave then is in a later round."""
+    reports = succeed(run(tmp_path, 3, START + """
+quorum = Quorum(torch.zeros(1000), "k=2", ahead=2)
+values, decided = [], []
+for step in range(6):
+    tensor = mine(step)
+    if step in (1, 2) and rank == 2:
+        store.wait([f"{step}/0", f"{step}/1"])
+        while not quorum.decided:
+            time.sleep(0.01)
+    if step == 5:
+        dist.barrier()
+    quorum.average(tensor)
+    store.set(f"{step}/{rank}", "")
+    values.append(tensor[0].item())
+quorum.close()
+say(values=values, history=quorum.history, stats=ina.backend.stats()["quorum"])
+"""))
+    values, history = reports[0]["values"], reports[0]["history"]
+    assert all(report["values"] == values and report["history"] == history for report in reports)
+    assert history[1] == history[2] == [0, 1]
+    assert values == pytest.approx(accounted(history, [{rank: 10.0**rank * (step + 1) for rank in range(3)} for step in range(6)]))
+    left_out = {str(rank): sum(rank not in ranks for ranks in history) for rank in range(3)}
+    for report in reports:
+        assert report["stats"]["rounds"] == 6 and report["stats"]["empty"] == 0
+        assert report["stats"]["left_out"] == {rank: count for rank, count in left_out.items() if count}
+        assert report["stats"]["partial"] == sum(len(ranks) < 3 for ranks in history)
+
+
+@pytest.mark.parametrize("late", ["next", "drop"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sums_of_many_rounds_with_ranks_late_at_random(tmp_path, dtype, late):
+    """Each average is of the ranks that it names: with "next", of all that they gave and that no earlier round has."""
+    reports = succeed(run(tmp_path, 4, START + f"""
+import random
+late, dtype, chance = {late!r}, torch.{dtype}, random.Random(rank)
+quorum = Quorum(torch.zeros(1000, dtype=dtype), "k=3", late=late)
+values = []
+for step in range(60):
+    tensor = torch.full((1000,), float(2 ** rank), dtype=dtype)
+    if chance.random() < 0.2:
+        time.sleep(0.02)
+    quorum.average(tensor)
+    values.append(tensor[0].item())
+same_replicas([tensor])
+quorum.close()
+say(values=values, history=quorum.history)
+"""))
+    history, values = reports[0]["history"], reports[0]["values"]
+    assert all(report["history"] == history and report["values"] == values for report in reports)
+    assert len({*map(tuple, history)}) > 1 and all(len(ranks) >= 3 for ranks in history)
+    right = accounted(history, [{rank: 2.0**rank for rank in range(4)}] * 60, late)
+    assert values == pytest.approx(right, rel=2**-6 if dtype == "bfloat16" else 1e-6)
+
+
+def test_a_deadline_makes_fewer_enough(tmp_path):
+    reports = succeed(run(tmp_path, 3, START + """
+quorum = Quorum(torch.zeros(1000), "all", deadline=0.2)
+tensor = mine(0)
+quorum.average(tensor)
+dist.barrier()
+tensor = mine(1)
+if rank == 2:
+    store.wait(["1/0", "1/1"])
+began = time.monotonic()
+ranks = quorum.average(tensor)
+took = time.monotonic() - began
+store.set(f"1/{rank}", "")
+none = quorum.average(None, tensor) if rank == 2 else quorum.average(mine(2))
+quorum.close()
+say(ranks=ranks, value=tensor[0].item(), took=took, none=none)
+"""))
+    assert all(report["ranks"] == [0, 1] for report in reports)
+    assert all(report["took"] >= 0.2 for report in reports[:2]), "not before the deadline"
+    assert reports[0]["value"] == 2 * (1 + 10) / 2
+    assert all(report["none"] == [0, 1] for report in reports), "the last round is of those that have something to give"
+
+
+def test_a_run_can_be_repeated_to_the_bit(tmp_path):
+    reports = succeed(run(tmp_path, 3, START + """
+import random
+def train(replay, seed):
+    chance, quorum, values = random.Random(seed + rank), Quorum(torch.zeros(1000), "k=2", replay=replay), []
+    for step in range(30):
+        tensor = torch.from_numpy(np.random.default_rng((rank, step)).standard_normal(1000).astype(np.float32))
+        time.sleep(0.01 * chance.random())
+        quorum.average(tensor)
+        values.append(tensor.clone())
+    quorum.close()
+    return torch.stack(values), quorum.history
+first, history = train(None, 1)
+again, repeated = train(history, 2)
+say(equal=torch.equal(first, again), history=history, same=history == repeated)
+"""))
+    assert all(report["equal"] and report["same"] for report in reports)
+    assert len({*map(tuple, reports[0]["history"])}) > 1
+
+
+def test_replicas_give_the_same_bits_whoever_is_dead(tmp_path):
+    """Gradient coding by fractional repetition: pairs of ranks have the same data; one of each pair is killed."""
+    results = run(tmp_path, 4, START + """
+import hashlib
+def gradient(step, half):
+    return torch.from_numpy(np.random.default_rng((half, step)).standard_normal(3000).astype(np.float32))
+group, half, step, values = dist.group.WORLD, rank // 2, 0, []
+quorum = Quorum(torch.zeros(3000), replicas=[[0, 1], [2, 3]])
+while step < 20:
+    if step == 10 and rank in (1, 2):
+        os.kill(os.getpid(), signal.SIGKILL)
+    tensor = gradient(step, half)
+    try:
+        quorum.average(tensor)
+    except RuntimeError:
+        ina.backend.shrink_group()
+        steps = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]  # one may have had its last average, and the other not
+        dist.all_gather(steps, torch.tensor([step]))
+        if steps[0] != steps[1]:
+            tensor = values[-1].clone() if step == max(steps) else torch.zeros(3000)
+            dist.broadcast(tensor, int(steps[1] > steps[0]))
+            values += [tensor] * (step < max(steps))
+        step = len(values)
+        quorum = Quorum(torch.zeros(3000))
+        continue
+    values.append(tensor)
+    step += 1
+say(bits=hashlib.sha256(torch.stack(values).numpy().tobytes()).hexdigest(),
+    near=all(torch.allclose(value, (gradient(k, 0) + gradient(k, 1)) / 2, atol=1e-6) for k, value in enumerate(values)))
+""")
+    assert {results[rank].code for rank in (1, 2)} == {-signal.SIGKILL}
+    reports = succeed([results[0], results[3]])
+    assert reports[0]["bits"] == reports[1]["bits"] and all(report["near"] for report in reports)
+
+
+TRAIN = """
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+torch.manual_seed(0)
+net = DistributedDataParallel(nn.Sequential(nn.Linear(20, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 1)),
+                              bucket_cap_mb=0.1)
+"""
+
+
+def test_in_distributed_data_parallel(tmp_path):
+    """Buckets have rounds of their own; those of DistributedDataParallel's first step end. Replicas stay equal."""
+    reports = succeed(run(tmp_path, 3, START + TRAIN + """
+state = Buckets("k=2", deadline=5.0)
+net.register_comm_hook(state, average_ready)
+optimizer, losses = torch.optim.SGD(net.parameters(), 0.05), []
+torch.manual_seed(rank)
+for step in range(40):
+    inputs = torch.randn(32, 20)
+    optimizer.zero_grad()
+    loss = (net(inputs) - inputs.sum(1, keepdim=True)).square().mean()
+    if rank == 2 and step % 5 == 3:
+        time.sleep(0.05)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+same_replicas(net.parameters())
+state.close()
+say(first=losses[0], last=losses[-1], history=state.history, stats=ina.backend.stats()["quorum"])
+"""))
+    assert all(report["last"] < 0.5 * report["first"] for report in reports)
+    assert all(report["stats"]["partial"] > 0 for report in reports)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ("torch.zeros(4), 'k=4'", "expected 'all', or 'k=1' to 'k=3'"), ("torch.zeros(4), 'most'", "expected 'all', or 'k=1'"),
+    ("torch.zeros(4), late='never'", "expected one of next, drop"), ("torch.zeros(4), deadline=0.0", "a positive number of seconds"),
+    ("torch.zeros(4), ahead=99", "expected 0 to 16"), ("torch.zeros(4), replicas=[[0, 1]]", "each of the ranks 0 to 2 in one group"),
+    ("torch.zeros(4, dtype=torch.int32)", "expected float32, float16 or bfloat16"),
+])
+def test_what_cannot_be_is_refused_before_anybody_waits(tmp_path, arguments, message):
+    reports = succeed(run(tmp_path, 3, START + f"""
+try:
+    Quorum({arguments})
+except (ValueError, TypeError) as error:
+    say(error=str(error))
+"""))
+    assert all(message in report["error"] for report in reports)
