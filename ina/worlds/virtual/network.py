@@ -18,6 +18,7 @@ from ina.aggregation import protocols
 from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import WorkerConfig, fill_tensor
 from ina.aggregation.worker.errors import Event, event_from_c
+from ina.aggregation.worker.offer import Offer
 from ina.aggregation.worker.route import Route
 from ina.base.closing import Closing
 from ina.base.native import CData, ffi, lib
@@ -99,6 +100,7 @@ class Network(Closing):
         self._values: dict[int, int] = {}  # of workers: elements of a packet
         self._submitted: dict[int, int] = {}  # of them: elements submitted
         self._tensors: dict[int, tuple[np.ndarray, np.ndarray, Route | None]] = {}  # of a ticket, until its completion is read
+        self._offers: dict[int, CData] = {}  # what was said of them
         self._states: list[object] = []  # states of machines
         self._ended: dict[int, dict[str, int]] = {}  # counters of workers that have ended
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []  # a heap: ps, number, action
@@ -214,9 +216,12 @@ class Network(Closing):
         at: int | None = None,
         reduction: int = protocols.SUM,
         route: Route | None = None,
+        offer: Offer | None = None,
+        asks: bool = False,
     ) -> int:
         """Queues the all-reduce of a contiguous int32 or float32 array (default: in place), or its sum along a ``route``, at
-        `at` ps (or now).
+        `at` ps (or now); or a sum of those that the switch chooses, with an ``offer``: one that only asks (``asks``) gives
+        ``source`` later (``amend``).
 
         OSError (EINVAL): a ``reduction`` that the machine's protocol does not have, or a time before that of an earlier one.
         """
@@ -225,12 +230,30 @@ class Network(Closing):
         fill_tensor(tensor, source, out, average, tag, reduction)
         if route is not None:
             route.fill(tensor, self._workers[machine], self._ranks[machine])
+        if offer is not None:
+            offer.fill(tensor, self._workers[machine], self._ranks[machine], not (asks or offer.never))
+            tensor.part = lib.INA_PART_CHOSEN
         ticket = lib.ina_emulator_submit(self.pointer, machine, tensor, self.now if at is None else at)
         self._check(ticket, f"tensor of {source.size} elements at machine {machine}")
         self._tensors[ticket] = (source, out, route)
+        if offer is not None:
+            self._offers[ticket] = tensor
         if machine in self._submitted:
             self._submitted[machine] += source.size
         return ticket
+
+    def amend(self, machine: int, ticket: int, *, gives: bool = False, least: int | None = None, never: bool = False) -> bool:
+        """Says more of a sum with an offer, now: this worker ``gives`` its values, or ``never`` does, or ``least`` contributors are
+        enough. Returns False: it is over. OSError (EINVAL): it has said that already."""
+        if (tensor := self._offers.get(ticket)) is None:
+            return False
+        if gives or never:
+            tensor.offer.state = lib.INA_OFFER_GIVE if gives else lib.INA_OFFER_PASS
+        if least is not None:
+            tensor.offer.least = least
+        changed = lib.ina_emulator_amend(self.pointer, machine, ticket, ffi.addressof(tensor, "offer"), getattr(tensor, "in"))
+        self._check(changed, f"offer of tensor {ticket} at machine {machine}")
+        return True
 
     @property
     def now(self) -> int:
@@ -271,6 +294,7 @@ class Network(Closing):
                 event = event_from_c(item.event, self._workers[item.machine])
                 completions.append(Completion(item.ticket, item.machine, item.time, event))
                 del self._tensors[item.ticket]
+                self._offers.pop(item.ticket, None)
         return completions
 
     # ---- figures

@@ -111,6 +111,9 @@ int ina_emulator_stop_machine(struct ina_emulator *em, uint32_t machine);
 /* Queues a tensor at a machine at time `at` (not before now). Ticket > 0 or -errno. Submissions of a machine keep their
  * order; one waits while INA_MAX_OPS are in flight. Buffers stay valid until its completion is read. */
 int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const struct ina_tensor *tensor, uint64_t at);
+/* Says more of the offer of a chosen tensor that has not completed (struct ina_tensor), now: `in` has its values from now on, if the offer says
+ * GIVE. 0, -EINVAL: no such tensor, or no such change. */
+int ina_emulator_amend(struct ina_emulator *em, uint32_t machine, uint64_t ticket, const struct ina_offer *offer, const void *in);
 /* Runs until no event is left (1), or the next event is later than `until` or max_events have been handled (0). */
 int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_events);
 /* Makes runs also end (0) when a completion waits to be read. */

@@ -97,6 +97,8 @@ static void hand_over(struct ina_emulator *em, struct ina_host *h, uint32_t fram
 static void complete(struct ina_emulator *em, uint32_t index, const struct ina_event *event)
 {
     struct ina_machine *m = em->machine[index];
+    if (!m->tickets[event->op % INA_MAX_OPS])
+        return; /* an offer: the tensor after it says all */
     if (em->completion_read && em->completion_read == em->completion_count)
         em->completion_read = em->completion_count = 0;
     if (em->completion_count == em->completion_capacity) {
@@ -118,6 +120,13 @@ static void start_submissions(struct ina_emulator *em, struct ina_machine *m, ui
     while (m->first && m->first->at <= em->now) {
         struct ina_submission *s = m->first;
         int handle = m->protocol->next_handle(m->state);
+        if (handle >= 0 && s->tensor.part == INA_PART_CHOSEN) {
+            m->tensors[handle] = (struct ina_tensor){.dtype = INA_FLOAT32, .part = INA_PART_OFFER, .offer = s->tensor.offer};
+            m->tickets[handle] = 0;
+            handle = m->protocol->submit(m->state, m->tensors, handle, em->now);
+            if (handle >= 0)
+                handle = m->protocol->next_handle(m->state);
+        }
         if (handle == -EAGAIN && !m->failed)
             return;
         if (handle >= 0) {
@@ -396,8 +405,7 @@ int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const str
     if (machine >= em->machines || em->machine[machine]->stopped || at < em->now)
         return -EINVAL;
     struct ina_machine *m = em->machine[machine];
-    if ((m->first && m->last->at > at) || !ina_protocol_has(m->protocol, tensor->reduction)
-        || (ina_tensor_is_routed(tensor) && !m->protocol->routes))
+    if ((m->first && m->last->at > at) || !ina_protocol_takes(m->protocol, tensor))
         return -EINVAL;
     struct ina_submission *s = malloc(sizeof *s);
     if (!s)
@@ -411,6 +419,32 @@ int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const str
     if (em->timers.due[m->timer] > m->first->at)
         ina_timers_set(&em->timers, m->timer, m->first->at);
     return (int64_t)s->ticket;
+}
+
+int ina_emulator_amend(struct ina_emulator *em, uint32_t machine, uint64_t ticket, const struct ina_offer *offer, const void *in)
+{
+    if (machine >= em->machines || em->machine[machine]->stopped || !em->machine[machine]->protocol->offers || !ticket)
+        return -EINVAL;
+    struct ina_machine *m = em->machine[machine];
+    for (struct ina_submission *s = m->first; s; s = s->next) {
+        if (s->ticket == ticket && s->tensor.part == INA_PART_CHOSEN) {
+            s->tensor.offer = *offer;
+            s->tensor.in = in;
+            return 0;
+        }
+    }
+    for (int handle = 0; handle < INA_MAX_OPS; handle++) {
+        const int before = (handle + INA_MAX_OPS - 1) % INA_MAX_OPS;
+        if (m->tickets[handle] != ticket || m->tensors[handle].part != INA_PART_CHOSEN)
+            continue;
+        m->tensors[handle].in = in;
+        m->tensors[before].offer = *offer;
+        const int result = m->protocol->amend(m->state, m->tensors, before, em->now);
+        if (!result && em->timers.due[m->timer] > em->now)
+            ina_timers_set(&em->timers, m->timer, em->now);
+        return result;
+    }
+    return -EINVAL;
 }
 
 int ina_emulator_completions(struct ina_emulator *em, struct ina_completion *out, int max)
