@@ -1,0 +1,291 @@
+"""Steps of training whose compute times differ, in virtual time: the sum of the first k of n workers, and what becomes of the others.
+
+Each worker computes, gives its gradient to the step's sum, and goes on when it has that. With p4/quorum.p4 the sum does not wait
+for more than ``least`` workers. What a worker does that is late:
+
+    abort   it stops to compute when the step's sum is there, and begins the next step
+    drop    it computes to the end for nothing, and then begins the step that the others are in
+    carry   it computes to the end, and gives what it has to the step that the others are in
+
+Compute times are drawn, gradients are of whole numbers, and every sum is compared with that of the workers that it names.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ina.aggregation import protocols
+from ina.aggregation.worker.offer import Offer
+from ina.base.bounds import Range
+from ina.base.plurals import counted
+from ina.base.settings import key
+from ina.lab import limits
+from ina.lab.kind import Check, Finding, Measured, Row
+from ina.lab.virtual import simulated, virtual_network
+from ina.lab.virtual.simulated import SUMS, sums
+from ina.lab.virtual.timeline import Timeline
+from ina.lab.virtual.virtual_network import Networked, WrongSum
+from ina.net.ports import PS
+from ina.worlds.virtual.fabric import Fabric, FabricJob
+from ina.worlds.virtual.network import Completion
+
+LATE = ("abort", "drop", "carry")
+DRAWN: dict[str, Callable[[np.random.Generator], float]] = {  # with a mean of 1
+    "exponential": lambda rng: rng.exponential(),
+    "lognormal": lambda rng: rng.lognormal(-0.5, 1.0),
+    "pareto": lambda rng: (1 + rng.pareto(2.0)) / 2,  # shape 2: no variance
+    "constant": lambda rng: 1.0,
+}
+WARM = 0.1  # of the steps, which are not measured: workers begin together
+
+
+@dataclass
+class Steps:
+    """Result of a run. ``seconds``: from each step's sum to the next one's; ``contributors``: of each step; ``computed``: gradients
+    that workers have computed to the end, ``lost``: those that no sum has."""
+
+    least: int
+    workers: int
+    late: str
+    bytes: int
+    seconds: list[float]
+    contributors: list[int]
+    computed: int
+    lost: int
+    busiest_link: str
+    busiest_bytes: int
+    link_use: float | None
+    spans: list[list[tuple[str, float, float]]]
+    stats: dict[str, dict] = field(default_factory=dict)
+    checked: bool = True
+
+    def summary(self) -> dict[str, object]:
+        """Figures of the table."""
+        return {
+            "job": f"{self.least} of {self.workers}, {self.late}",
+            "sums": sums(self.checked),
+            "step_ms": 1e3 * statistics.mean(self.seconds),
+            "slow_step_ms": 1e3 * float(np.quantile(self.seconds, 0.99)),
+            "contributors": statistics.mean(self.contributors),
+            "partial": sum(count < self.workers for count in self.contributors) / len(self.contributors),
+            "lost": self.lost / max(1, self.computed),
+            "retransmissions": self.stats["workers"]["retransmissions"],
+        }
+
+
+@dataclass(frozen=True)
+class Stragglers(Networked):
+    """Steps of training whose sums are of the first workers that are ready, in virtual time."""
+
+    kind: str = key("stragglers", "what is done: stragglers", choices=("stragglers",))
+    name: str = key("stragglers", "the results folder's name begins with it")
+    protocol: str = key("quorum", "what switch and workers speak: one that can choose the workers of a sum", choices=("quorum",))
+    workers: int = key(8, "workers, each at a host of its own", limits.WORKERS)
+    least: int = key(0, "workers that are enough for a sum; 0: all", Range(0, 32, "workers", "workers"))
+    late: str = key("abort", "what a late worker does: abort, drop or carry", choices=LATE)
+    deadline: float = key(0.0, "s after a worker has given, from which on the sum of those that have is enough for it; 0: none",
+                          limits.TIME)
+    ahead: int = key(4, "steps that a worker takes part in before it comes to them", Range(0, 16, "sums", "under way"))
+    steps: int = key(1000, "steps", Range(10, 10**6, "steps", "steps"))
+    compute: float = key(0.1, "s that a worker computes in a step, on average", limits.TIME)
+    distribution: str = key("exponential", f"of these times: {', '.join(DRAWN)}", choices=tuple(DRAWN))
+    straggler: float = key(1.0, "how many times slower worker 0 computes", Range(1, 1000))
+    elements: int = key(10_000, "of the gradient, float32", limits.ELEMENTS)
+    dtype: str = key("float32", "float32", choices=("float32",))
+    rto_min: float = key(1e-3, "least retransmission time-out, s", limits.TIME)
+    rto_max: float = key(1.0, "largest, s; also between two questions of a worker that waits", limits.TIME)
+    timeout: float = key(10_000.0, "virtual seconds after which a sum has failed", limits.TIME)
+
+    rows = (
+        Row("step_ms", "step, mean, ms", "step", "{:.2f}"),
+        Row("slow_step_ms", "step, 99th percentile, ms", "99 %", "{:.2f}"),
+        Row("contributors", "workers of a sum, mean", "workers", "{:.2f}"),
+        Row("partial", "sums without some worker", "partial", "{:.1%}"),
+        Row("lost", "gradients that no sum has", "lost", "{:.1%}"),
+        Row("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
+        SUMS,
+    )
+
+    def checks(self) -> Iterator[Check]:
+        yield from super().checks()
+        yield self.least <= self.workers, "least", f"at most {self.workers}, the workers"
+        yield self.algorithm == "in-network" and self.stripes == 1, "algorithm", "in-network, with one stripe"
+        yield self.jobs == 1, "jobs", "1"
+        yield self.check != "keyed", "check", "off or sum"
+
+    @property
+    def enough(self) -> int:
+        """Workers that are enough."""
+        return self.least or self.workers
+
+    @property
+    def work(self) -> str:
+        return f"{self.steps:,} steps of {self.elements:,} float32, {self.enough} of {self.workers} are enough, late: {self.late}"
+
+    def measure(self, timeline: Timeline | None = None) -> list[Steps]:
+        return [run_steps(self.resolved(), timeline or Timeline())]
+
+    def title(self, results: Sequence[Measured]) -> str:
+        return f"{counted(self.workers, 'worker')}, {self.distribution} compute times of {1e3 * self.compute:g} ms"
+
+    def why(self, run: dict, summary: dict) -> Finding:
+        """Says what a step consists of."""
+        compute, step = 1e3 * self.compute, summary["step_ms"]
+        text = (f"a step takes {step:.1f} ms, a worker computes for {compute:.1f} ms on average; {summary['partial']:.0%} of the sums "
+                f"are without some worker")
+        return Finding(summary["job"], "straggler" if step > 1.1 * compute else "compute", text)
+
+
+@dataclass
+class _Worker:
+    """A worker: the step that it is in, and its sums that are under way, by step."""
+
+    number: int
+    rng: np.random.Generator
+    step: int = -1
+    token: int = 0  # of what it computes; another one: that was aborted
+    given: bool = False
+    owes: bool = False
+    announced: int = 0
+    tickets: dict[int, int] = field(default_factory=dict)
+    sources: dict[int, np.ndarray] = field(default_factory=dict)
+    outs: dict[int, np.ndarray] = field(default_factory=dict)
+    results: dict[int, tuple[int, ...]] = field(default_factory=dict)  # contributors of steps that are over
+    spans: list[tuple[str, float, float]] = field(default_factory=list)
+
+
+class _Run:
+    """All workers, driven by the network's events."""
+
+    def __init__(self, config: Stragglers, network: Fabric, job: FabricJob):
+        self.config, self.network, self.job = config, network, job
+        self.workers = [_Worker(number, np.random.default_rng((config.seed, number))) for number in range(config.workers)]
+        self.ends: dict[int, int] = {}  # ps, of each step's sum at the last worker
+        self.sets: dict[int, tuple[int, ...]] = {}
+        self.seen: dict[int, int] = {}
+        self.computed = self.used = 0
+        self._numbers = {machine: number for number, machine in enumerate(job.machines)}
+
+    def begin(self, worker: _Worker) -> None:
+        """Begins the worker's next step; those that are over it passes."""
+        while True:
+            worker.step += 1
+            if worker.step >= self.config.steps:
+                return
+            self._announce(worker)
+            worker.given = False
+            if worker.step not in worker.results:
+                break
+        if worker.owes:
+            self._give(worker)
+            return
+        slow = self.config.straggler if worker.number == 0 else 1.0
+        seconds = slow * self.config.compute * DRAWN[self.config.distribution](worker.rng)
+        worker.token += 1
+        token, began = worker.token, self.network.now
+        self.network.plan(began + round(seconds * PS), lambda: self._computed(worker, token, began))
+
+    def _announce(self, worker: _Worker) -> None:
+        config, machine = self.config, self.job.machines[worker.number]
+        while worker.announced < min(config.steps, worker.step + config.ahead + 1):
+            step = worker.announced
+            worker.sources[step] = np.zeros(config.elements, np.float32)
+            worker.outs[step] = np.empty(config.elements, np.float32)
+            worker.tickets[step] = self.network.submit(machine, worker.sources[step], worker.outs[step], tag=step, asks=True,
+                                                       offer=Offer(config.enough))
+            worker.announced += 1
+
+    def _computed(self, worker: _Worker, token: int, began: int) -> None:
+        if token != worker.token:
+            return
+        self.computed += 1
+        worker.spans.append((f"compute of step {worker.step}", began / PS, self.network.now / PS))
+        if worker.step in worker.results:  # late
+            worker.owes = self.config.late == "carry"
+            self.begin(worker)
+        else:
+            self._give(worker)
+
+    def _give(self, worker: _Worker) -> None:
+        machine, step = self.job.machines[worker.number], worker.step
+        worker.sources[step][:] = gradient(worker.number, step, self.config.elements)
+        worker.given, worker.owes = True, False
+        ticket = worker.tickets[step]
+        self.network.amend(machine, ticket, gives=True)
+        if self.config.deadline:
+            due = self.network.now + round(self.config.deadline * PS)
+            self.network.plan(due, lambda: self.network.amend(machine, ticket, least=1) and None)
+
+    def completed(self, completion: Completion) -> None:
+        """Notes a worker's sum, which is checked; the worker goes on if it was waiting, or stops to compute."""
+        completion.raise_failed()
+        worker = self.workers[self._numbers[completion.machine]]
+        step = min(worker.tickets)  # sums end in order
+        del worker.tickets[step], worker.sources[step]
+        contributors = completion.event.contributors
+        self._check(worker.number, step, worker.outs.pop(step), contributors)
+        worker.results[step] = contributors
+        worker.results.pop(worker.step - 1, None)
+        self.ends[step] = completion.time
+        if step != worker.step:
+            return
+        if worker.given:
+            if worker.number in contributors:
+                self.used += 1
+            else:
+                worker.owes = self.config.late == "carry"
+            self.begin(worker)
+        elif self.config.late == "abort":
+            worker.token += 1
+            self.begin(worker)
+
+    def _check(self, worker: int, step: int, out: np.ndarray, contributors: tuple[int, ...]) -> None:
+        if self.sets.setdefault(step, contributors) != contributors:
+            raise WrongSum(f"step {step}: worker {worker} is told the contributors {contributors}, others {self.sets[step]}")
+        if not self.config.payload:
+            return
+        right = sum((gradient(each, step, self.config.elements) for each in contributors), np.zeros(1, np.float32))
+        if not np.array_equal(out, np.broadcast_to(right, out.shape)):
+            raise WrongSum(f"step {step}: worker {worker} has another sum than that of the workers {contributors}")
+
+
+def gradient(worker: int, step: int, elements: int) -> np.ndarray:
+    """Returns what stands for a worker's gradient: whole numbers, of which float32 sums are exact."""
+    return (np.arange(elements, dtype=np.float32) % 97 + 1) * ((worker + 3) * (step % 11 + 1))
+
+
+def run_steps(config: Stragglers, timeline: Timeline) -> Steps:
+    """Runs all steps. ``timeline`` records the events.
+
+    Raises:
+        JobError: a sum failed, at a deadline or otherwise.
+        WrongSum: a sum is not that of the workers that it names.
+    """
+    place = virtual_network.place(config)
+    with virtual_network.fabric(config, place) as network:
+        job = virtual_network.admit(network, config, place, None)[0]
+        network.stop_at_completions()
+        run = _Run(config, network, job)
+        for worker in run.workers:
+            run.begin(worker)
+        while len(run.ends) < config.steps or any(worker.tickets for worker in run.workers):
+            timeline.run(network)
+            for completion in network.completions():
+                run.completed(completion)
+        ends = [run.ends[step] / PS for step in range(config.steps)]
+        first = max(1, round(WARM * config.steps))
+        links = virtual_network.link_figures(network, ends[-1])
+        timeline.jobs.append((job.name, [worker.spans for worker in run.workers]))
+        stats = virtual_network.counters(network, config, [job], job.hosts)
+        return Steps(
+            config.enough, config.workers, config.late, 4 * config.elements,
+            [b - a for a, b in zip(ends[first - 1:], ends[first:], strict=False)],
+            [len(run.sets[step]) for step in range(first, config.steps)], run.computed, run.computed - run.used,
+            spans=[[span for span in worker.spans[:200]] for worker in run.workers], stats=stats, checked=config.payload, **links)
+
+
+KIND = Stragglers

@@ -1,0 +1,97 @@
+"""Steps whose sums are of the first k of n workers, in virtual time, against order statistics of exponential times."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from capabilities import need
+
+from ina.base.settings import ConfigError
+from ina.lab.kinds.stragglers import DRAWN, Stragglers
+from ina.lab.results import why
+from ina.lab.results.record import load
+
+pytestmark = pytest.mark.build
+need("cc")
+
+WORKERS, STEPS = 8, 1500
+BASE = Stragglers(steps=STEPS, elements=100, rate=10e9, compute=0.1)
+
+
+def first(enough: int) -> float:
+    """Expected time until so many of the workers are ready, in means of one: H_n - H_(n-k)."""
+    return sum(1 / busy for busy in range(WORKERS - enough + 1, WORKERS + 1))
+
+
+@cache
+def dropped(fresh: int, stale: int, missing: int) -> float:
+    """The same, where the stale ones have to end what they do, for nothing, before they begin: by the first event."""
+    if not missing:
+        return 0.0
+    after = fresh * dropped(fresh - 1, stale, missing - 1) if fresh else 0.0
+    after += stale * dropped(fresh + 1, stale - 1, missing) if stale else 0.0
+    return (1 + after) / (fresh + stale)
+
+
+def expected(late: str, enough: int) -> float:
+    return dropped(enough, WORKERS - enough, enough) if late == "drop" and enough < WORKERS else first(enough)
+
+
+@pytest.mark.parametrize("late", ["abort", "drop", "carry"])
+@pytest.mark.parametrize("least", [0, 7, 6])
+def test_steps_take_as_long_as_order_statistics_say(late, least):
+    (steps,) = replace(BASE, late=late, least=least).measure()
+    summary, enough = steps.summary(), least or WORKERS
+    assert summary["step_ms"] == pytest.approx(100 * expected(late, enough), rel=0.05)
+    assert summary["contributors"] == pytest.approx(enough, abs=0.05)
+    most = 1 - enough / WORKERS if late == "drop" else 0  # those who are late may not get ready at all before the step's end
+    assert 0.8 * most <= summary["lost"] <= most + 0.01
+
+
+def test_the_ratios_are_those_of_the_closed_forms():
+    assert [first(8) / expected(late, least) for late in ("abort", "drop") for least in (7, 6)] == pytest.approx(
+        [1.58, 2.23, 1.41, 1.77], abs=0.01)
+
+
+def test_nobody_waits_for_a_worker_that_is_always_slow():
+    waited, left = (replace(BASE, distribution="constant", straggler=5.0, steps=50, least=least, ahead=16).measure()[0].summary()
+                    for least in (0, 7))
+    assert waited["step_ms"] == pytest.approx(500, rel=0.01) and left["step_ms"] == pytest.approx(100, rel=0.01)
+    assert left["partial"] == 1 and waited["partial"] == 0
+
+
+def test_a_deadline_ends_steps_and_no_worker_may_be_later_than_it_has_announced():
+    constant = replace(BASE, distribution="constant", straggler=5.0, steps=50, late="drop")
+    deadline = replace(constant, deadline=0.05, ahead=16).measure()[0].summary()
+    assert deadline["step_ms"] == pytest.approx(150, rel=0.02) and deadline["contributors"] == pytest.approx(7, abs=0.3)
+    behind = replace(constant, least=7, ahead=1).measure()[0].summary()  # five steps' time for two steps
+    assert behind["step_ms"] == pytest.approx(250, rel=0.05)
+
+
+@pytest.mark.parametrize("distribution", DRAWN)
+def test_other_times_and_networks(distribution):
+    (steps,) = replace(BASE, distribution=distribution, steps=60, least=3, workers=4, late="carry", elements=3000,
+                       topology="leaf-spine leaves=2 spines=1 hosts=2", loss=0.01).measure()
+    assert steps.summary()["step_ms"] > 0 and steps.summary()["contributors"] >= 3
+    assert steps.stats["workers"]["retransmissions"] > 0
+    assert replace(BASE, steps=20, payload=False, check="off").measure()[0].summary()["sums"] == "not checked"
+
+
+@pytest.mark.parametrize(("keys", "message"), [
+    ({"least": 9}, "least"), ({"late": "wait"}, "late"), ({"algorithm": "ring"}, "algorithm"), ({"protocol": "switchml"}, "protocol"),
+    ({"check": "keyed"}, "check"), ({"jobs": 2}, "jobs"),
+])
+def test_what_makes_no_sense_is_refused(keys, message):
+    with pytest.raises(ConfigError, match=message):
+        replace(BASE, **keys)
+
+
+def test_a_run_of_the_command_has_a_table_a_report_and_a_reason(tmp_path, monkeypatch, capsys):
+    from ina.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["experiment", "run", "stragglers", "--set", "steps=40", "--set", "least=7", "--set", "late=abort"]) == 0
+    assert "7 of 8, abort" in capsys.readouterr().out
+    folder = next((tmp_path / "results").rglob("metrics.json")).parent
+    (finding,) = why.explain(load(folder))
+    assert (folder / "report.html").exists() and finding.bound == "straggler" and "some worker" in finding.shown
