@@ -23,7 +23,17 @@ from ina.aggregation.controller.client import Attachment, Client, ControlError
 from ina.aggregation.controller.keeper import Keeper
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.port_kinds import PortKind, offered_kind
-from ina.aggregation.worker import Endpoint, Event, JobAborted, JobError, JobMismatch, PeerLost, Route, TensorRefused, WorkerConfig
+from ina.aggregation.worker import (
+    Endpoint,
+    Event,
+    JobAborted,
+    JobError,
+    JobMismatch,
+    PeerLost,
+    Route,
+    TensorRefused,
+    WorkerConfig,
+)
 from ina.aggregation.worker.failover import Movable, array_at
 from ina.aggregation.worker.offer import Offer, StaleOffer
 from ina.backend import rendezvous

@@ -20,6 +20,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -102,7 +103,8 @@ class Quorum:
             raise TypeError(f"ina: a group of the back end 'ina' is expected, not a {type(ours).__name__}")
         if like.dtype not in DTYPES or not like.dtype.is_floating_point:
             raise TypeError(f"ina: a quorum of {like.dtype}: expected float32, float16 or bfloat16")
-        self.rule, self.history = rule, list[tuple[int, ...]]()
+        self.rule = rule
+        self._history: dict[int, tuple[int, ...]] = {}
         self.rank, self.size = ours.rank(), ours.size()
         if self.size == 1:
             raise ValueError("ina: a quorum of one rank, expected a group of two or more")
@@ -111,7 +113,7 @@ class Quorum:
         self._mark = zlib.crc32(f"{complete} {late} {least} {[*map(list, replicas)]} {self._replay is not None}".encode())
         self._left: torch.Tensor | None = None  # what this rank gave too late
         self._members = dist.get_process_group_ranks(ours)
-        self._group = self._new_group(ours)
+        self._group: Membership | None = self._new_group(ours)
         self._announced: deque[Round] = deque()
         self._given: deque[Round] = deque()
         self._rounds = 0
@@ -129,6 +131,9 @@ class Quorum:
 
     def _announce(self) -> None:
         assert self._group is not None
+        under_way = self._group._in_flight
+        while under_way and under_way[0].is_completed():
+            under_way.popleft()
         self._announced.append(Round(self, self._group, self._rounds))
         self._rounds += 1
 
@@ -151,9 +156,19 @@ class Quorum:
         """True if this rank's next round is over: what it computes for it comes too late."""
         return bool(self._announced) and self._announced[0].is_completed()
 
+    @property
+    def owes(self) -> bool:
+        """True if this rank's late values wait for the next round: it can give them at once, without any others."""
+        return self._left is not None
+
+    @property
+    def history(self) -> list[tuple[int, ...]]:
+        """The ranks whose values the rounds had to which this rank has come, and which are over."""
+        return [ranks for _, ranks in sorted(self._history.items())]
+
     def begin(self, tensor: torch.Tensor | None, out: torch.Tensor | None = None) -> "Round":
-        """Gives ``tensor``, whose values are read at once, to the next round; None: this rank has nothing to give. The average
-        comes to ``out``, by default to ``tensor``. Returns the round, a torch.distributed.Work."""
+        """Gives ``tensor``, whose values are read at once, and what was late, to the next round; None: nothing but what was late.
+        The average comes to ``out``, by default to ``tensor``. Returns the round, a torch.distributed.Work."""
         out = tensor if out is None else out
         for each in (tensor, out):
             if each is not None and (each.shape != self._like.shape or each.dtype != self._like.dtype):
@@ -162,11 +177,9 @@ class Quorum:
         if not self._announced:
             raise RuntimeError("ina: the quorum is closed")
         turn = self._announced[0]
-        gives = tensor is not None and self._gives(turn.number)
-        while self._given and self._given[0].is_completed():
-            self._given.popleft()
-        for earlier in self._given if self.rule.late == "next" else ():
-            earlier.wait()  # what is late of it belongs to this one
+        gives = self._gives(turn.number)
+        while self._given and (self.rule.late == "next" or self._given[0].is_completed()):
+            self._given.popleft().wait()  # what is late of it belongs to this one
         self._announced.popleft()
         self._announce()
         turn.give(tensor, gives, out)
@@ -193,7 +206,7 @@ class Quorum:
     def _ended(self, turn: "Round") -> None:
         """Notes what is left of a round that this rank came to, in order."""
         ranks = turn.contributors
-        self.history.append(ranks)
+        self._history[turn.number] = ranks
         met = {*ranks}.union(*(self.rule.rivals(rank) for rank in ranks))
         COUNTERS.chosen(self._like.numel(), self._members, [self._members[rank] for rank in range(self.size) if rank not in met])
         if turn.kept is not None:
@@ -217,12 +230,14 @@ class Round(LazyWork):
         group._in_flight.append(self)
 
     def give(self, values: torch.Tensor | None, gives: bool, out: torch.Tensor | None) -> None:
-        """Gives this rank's ``values``, or says that it has none (None, or not ``gives``: they are too late). ``out`` gets the
+        """Gives this rank's ``values`` and what is left of earlier ones; not ``gives``: they are to be too late. ``out`` gets the
         average."""
         quorum = self._quorum
         mine = None if values is None else values.detach().to("cpu", copy=True).contiguous()
-        if mine is not None and quorum.rule.late == "next":
-            self.kept = mine if quorum._left is None else mine.add_(quorum._left)
+        if quorum.rule.late == "next":
+            if quorum._left is not None:
+                mine = quorum._left if mine is None else mine.add_(quorum._left)
+            self.kept = mine
         with self._lock:
             self._came, self._outputs = True, [] if out is None else [out]
             self._given = mine if gives else None
@@ -271,8 +286,8 @@ class Buckets:
 
     def __init__(self, complete: str = "all", *, late: str = "next", deadline: float | None = None, least: int = 1, ahead: int = 2,
                  replicas: Sequence[Sequence[int]] = (), group: dist.ProcessGroup | None = None):
-        self._arguments = {"complete": complete, "late": late, "deadline": deadline, "least": least, "ahead": ahead,
-                           "replicas": replicas, "group": group}
+        self._make = partial(Quorum, complete=complete, late=late, deadline=deadline, least=least, ahead=ahead, replicas=replicas,
+                             group=group)
         self._quorums: list[tuple[list[TensorWeakRef], Quorum]] = []
 
     def of(self, bucket: dist.GradBucket) -> Quorum:
@@ -286,7 +301,7 @@ class Buckets:
             if known.intersection(own):
                 quorum.close()
                 self._quorums.remove((refs, quorum))
-        quorum = Quorum(bucket.buffer(), **self._arguments)
+        quorum = self._make(bucket.buffer())
         self._quorums.append(([TensorWeakRef(parameter) for parameter in parameters], quorum))
         return quorum
 

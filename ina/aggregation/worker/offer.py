@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ina.base.native import CData, lib
 
+
 class StaleOffer(ValueError):
     """There is no sum with such an offer, or it is over."""
 

@@ -18,14 +18,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ina.aggregation import protocols
 from ina.aggregation.worker.offer import Offer
 from ina.base.bounds import Range
 from ina.base.plurals import counted
 from ina.base.settings import key
 from ina.lab import limits
 from ina.lab.kind import Check, Finding, Measured, Row
-from ina.lab.virtual import simulated, virtual_network
+from ina.lab.virtual import virtual_network
 from ina.lab.virtual.simulated import SUMS, sums
 from ina.lab.virtual.timeline import Timeline
 from ina.lab.virtual.virtual_network import Networked, WrongSum
@@ -217,8 +216,10 @@ class _Run:
         ticket = worker.tickets[step]
         self.network.amend(machine, ticket, gives=True)
         if self.config.deadline:
-            due = self.network.now + round(self.config.deadline * PS)
-            self.network.plan(due, lambda: self.network.amend(machine, ticket, least=1) and None)
+            self.network.plan(self.network.now + round(self.config.deadline * PS), lambda: self._release(machine, ticket))
+
+    def _release(self, machine: int, ticket: int) -> None:
+        self.network.amend(machine, ticket, least=1)
 
     def completed(self, completion: Completion) -> None:
         """Notes a worker's sum, which is checked; the worker goes on if it was waiting, or stops to compute."""

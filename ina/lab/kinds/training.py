@@ -170,6 +170,13 @@ class Training(Placed):
     protocol: str = key(protocols.DEFAULT, "what switch and workers speak")
     codec: str = key(codecs.DEFAULT, "how gradients travel with ina: any codec (docs/guide/codecs.md); one that remembers "
                      "(error feedback) is made for each bucket; auto:NAME,NAME chooses by measured times")
+    complete: str = key("", "k=3: the average of the first 3 ranks that are ready is enough, with back ends whose protocol has that (quorum); "
+                        "empty: of all")
+    late: str = key("next", "what is late: is added to the rank's next gradient, or dropped (drop)", choices=("next", "drop"))
+    deadline: float = key(0.0, "s after a rank has given, from which on the average of those that have is enough for it; 0: none",
+                          limits.TIME)
+    pause: float = key(0.0, "s that each rank does nothing in each step, on average, of exponential times; as slow ranks do",
+                       limits.TIME)
     evaluate: int = key(0, "steps between measurements of the test accuracy, of 2,000 images; no time of the training; 0: only "
                         "at the end", limits.STEPS)
     target: float = key(0.0, "test accuracy whose time is reported, by the first measurement that reaches it; 0: none",
@@ -256,6 +263,7 @@ class Training(Placed):
         yield from super().checks()
         yield self.values <= max(self.fitting), "values", f"at most {max(self.fitting)}, which fits mtu = {self.mtu}"
         yield from self._wrong_codec()
+        yield from self._wrong_rule()
         yield not self.target or self.evaluate > 0, "evaluate", "steps between measurements of the accuracy, for target"
         yield not testbed or self.workers >= 2, "workers", "2 to 32 in the testbed"
         yield self.rate <= 1e12, "rate", "bit/s from 0 (no limit) to 1e12"
@@ -293,6 +301,22 @@ class Training(Placed):
             yield planner.allowed(self.codec) is not None or self.codec in codecs.names(), "codec", chosen
         except ValueError:
             yield False, "codec", chosen
+
+    def chooses(self, backend: str) -> bool:
+        """Returns True if the averages of this back end are of the ranks that are ready."""
+        protocol = self.protocol if backend == "ina" else backend
+        return bool(self.complete) and protocol != "gloo" and protocols.has_offers(protocol, self.check)
+
+    def _wrong_rule(self) -> Iterator[Check]:
+        enough = self.complete.removeprefix("k=")
+        yield (not self.complete or self.complete == "all" or (enough != self.complete and enough.isdecimal()
+                                                                and 1 <= int(enough) <= self.workers),
+               "complete", f"'', 'all', or 'k=1' to 'k={self.workers}'")
+        yield not self.deadline or bool(self.complete), "complete", "'all' or 'k=...', for deadline"
+        plain = not self.for_buckets and self.codec == codecs.DEFAULT
+        yield not self.complete or plain, "codec", f"{codecs.DEFAULT} with complete"
+        able = not self.complete or any(self.chooses(backend) for backend in self.backends)
+        yield able, "complete", "a protocol that has it, as backends = ['quorum', ...] does"
 
     def run(self, folder: Path, console: Console) -> Iterator[Outcome]:
         runs: list[Run] = []

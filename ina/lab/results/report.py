@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html
 import io
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 OTHERS = ("#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
-COLOURS = {"ina": "#1668b8", "gloo": "#c65a11", **dict(zip(protocols.names(), OTHERS, strict=False))}
+COLOURS = {"ina": "#1668b8", "gloo": "#c65a11", **dict(zip(protocols.names(), itertools.cycle(OTHERS), strict=False))}
 NAMES = {"ina": "ina (P4 switch)", "gloo": "gloo (loopback)", **{program.name: program.title for program in programs()}}
 TESTBED_NAMES = {**NAMES, "gloo": "gloo (same links)"}
 BLACK = "#000000"  # as matplotlib writes it
@@ -107,7 +107,7 @@ def logarithmic(axis: Axis) -> None:
 
 
 def smooth(values: list[float], width: int = 10) -> list[float]:
-    sums = [0.0, *accumulate(values)]
+    sums = [0.0, *itertools.accumulate(values)]
     return [(sums[i + 1] - sums[max(0, i + 1 - width)]) / min(i + 1, width) for i in range(len(values))]
 
 

@@ -53,6 +53,14 @@ def coded(codec: str) -> Reduce:
     return lambda bucket: per_bucket(lambda _: choice, bucket)
 
 
+def of_the_ready(config: Training) -> tuple[Reduce, Callable[[], None]]:
+    """Returns what averages a bucket over the ranks that are ready, and what ends that."""
+    from ina.backend.quorum import Buckets, average_ready
+
+    buckets = Buckets(config.complete, late=config.late, deadline=config.deadline or None)
+    return lambda bucket: average_ready(buckets, bucket), buckets.close
+
+
 class AllReduceClock:
     """DDP communication hook: averages buckets by ``reduce``, and notes when each starts and ends."""
 
@@ -102,7 +110,14 @@ def train(config: Training, backend: str, folder: Path) -> None:
 
     torch.manual_seed(config.seed)
     model = DistributedDataParallel(MODELS[config.model](), bucket_cap_mb=config.bucket_mb)
-    clock = AllReduceClock(coded(config.codec) if backend != "gloo" and config.for_buckets else averaged)
+    reduce: Reduce = averaged
+    end: Callable[[], None] | None = None
+    if config.chooses(backend):
+        reduce, end = of_the_ready(config)
+    elif backend != "gloo" and config.for_buckets:
+        reduce = coded(config.codec)
+    clock = AllReduceClock(reduce)
+    pauses = np.random.default_rng((config.seed, rank))
     model.register_comm_hook(None, clock.hook)
     optimiser = torch.optim.SGD(model.parameters(), lr=config.lr, momentum=config.momentum)
     criterion = nn.CrossEntropyLoss()
@@ -130,6 +145,8 @@ def train(config: Training, backend: str, folder: Path) -> None:
                 images = torch.from_numpy(dataset.normalised(dataset.train_images[batch]))
                 optimiser.zero_grad()
                 loss = criterion(model(images), torch.from_numpy(dataset.train_labels[batch]))
+                if config.pause:
+                    time.sleep(pauses.exponential(config.pause))
                 loss.backward()
                 optimiser.step()
                 step += 1
@@ -147,6 +164,8 @@ def train(config: Training, backend: str, folder: Path) -> None:
                     if rank == 0:
                         say("accuracy", step=step, accuracy=found)
     seconds = time.perf_counter() - began - trials
+    if end is not None:
+        end()
     if recorder is not None:
         recorder.write(Path(config.record))
     stats = {} if backend == "gloo" else ina.backend.stats()  # operations by path, and the worker's counters
