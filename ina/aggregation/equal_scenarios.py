@@ -20,6 +20,7 @@ from ina.aggregation.entries.switchml import SwitchML
 from ina.aggregation.wire import layout
 from ina.aggregation.worker import worker_address
 from ina.aggregation.worker.config import SERVER, SWITCH
+from ina.base.paths import p4_dir
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, Match, MulticastGroupEntry, Replica, TableEntry, as_int
 from ina.p4.runtime.p4info import P4Info
@@ -81,6 +82,9 @@ def scenario(program: JobProgram, values: int, p4info: dict[str, Any]) -> Scenar
     if make is None:
         return result
     packets, letters = make(jobs, own, values)
+    if program.name == "quorum":
+        more, first = _offers(jobs, own, values)
+        packets, letters = [*packets, *more], [*first, *letters]
     plain = [_frame(layout.load(values), worker_address(0, 0), replace(worker_address(0, 1), port=53), b"plain"),
              bytes.fromhex("ffffffffffff 000000000001 0806 0001 0800 0604 0001 000000000001 0a000001 000000000000 0a000002")]
     packets += [Packet(port, frame) for port in (0, GUARDED) for frame in plain]
@@ -152,6 +156,49 @@ def _switchml(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[
             above = parent.address, parent.port, job
             letters += [packet(*above, 0, sample=3), packet(*above, 0, kind=2, empty=True)]
             packets += [packet(*above, tsi, kind=kind, sample=3, empty=kind == 2) for tsi in range(4) for kind in (1, 2)]
+    return [*packets, *letters], letters
+
+
+def _offers(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Packet], list[Packet]]:
+    """Returns packets by which workers offer to contribute, and answers from above; all, and those of whose sequences many are sent."""
+    wire, rng = layout.load(values, p4_dir() / "include/quorum/headers.p4"), random.Random(2)
+    code = wire.constants["SIZE_CODE"]
+    states = {name: wire.constants[f"OFFER_{name.upper()}"] for name in ("ask", "give", "pass", "open", "decided")}
+
+    def packet(source: Address, port: int, job: _Job, tsi: int, state: str, ranks: int, *, least: int = 1, rivals: int = 0,
+               size: int = 7, life: int | None = None, version: int | None = None, payload: bytes = b"") -> Packet:
+        head = {"msg_type": wire.constants["SWITCHML_OFFER"], "size": size, "job": job.number, "tsi": tsi, "set": tsi // SLOTS % 2,
+                "checked": 1, "slot": tsi % SLOTS, "overflow": tsi % 3 == 2}
+        exponents = {"e0": rng.randrange(-96, 96), "e1": job.place.life if life is None else life}
+        offer = wire["offer"].pack({"state": states[state], "least": least, "rivals": rivals, "ranks": ranks})
+        frame = wire["switchml"].pack(head) + wire["exponents"].pack(exponents)
+        own = wire.constants["WIRE_VERSION"]
+        words = {"version": own if version is None else version, "check0": tsi, "check1": 9}
+        check = wire["check"].pack({**words, "headers": checksum(frame + wire["check"].pack(words) + offer)})
+        return Packet(port, _frame(wire, source, switch, frame + check + offer + payload))
+
+    packets, letters = [], []
+    for job in jobs:
+        for child in job.children:
+            sender, bits = (child.address, child.port, job), [1 << worker for worker in child.workers]
+            others = [1 << worker for worker in job.place.workers if worker not in child.workers]
+            for tsi in range(6):
+                for state in ("ask", "give", "pass"):
+                    packets += [packet(*sender, tsi, state, bit, least=least, rivals=rivals)
+                                for bit in bits for least in (1, 2) for rivals in (0, others[0])]
+            if job.number == 0:
+                letters += [packet(*sender, 0, state, bits[0], least=2) for state in ("ask", "give", "pass")]
+                letters += [packet(*sender, 0, "ask", bits[0]), packet(*sender, 4, "give", bits[0]), packet(*sender, 4, "ask", bits[0]),
+                            packet(*sender, 0, "give", bits[0], least=2, rivals=others[0])]
+            wrong = [packet(*sender, 0, "give", ranks) for ranks in (0, 3, others[0], 1 << 31)]
+            wrong += [packet(*sender, 0, state, bits[0]) for state in ("open", "decided")]
+            wrong += [packet(*sender, 0, "ask", bits[0], life=4), packet(*sender, 0, "ask", bits[0], version=3),
+                      packet(*sender, 0, "give", bits[0], size=code, payload=_integers(1, values)),
+                      packet(*sender, 0, "give", bits[0], size=code, version=3, payload=_integers(1, values))]
+            packets += wrong
+        if (parent := job.place.parent) is not None:
+            above = parent.address, parent.port, job
+            packets += [packet(*above, tsi, state, 5) for tsi in range(3) for state in states]
     return [*packets, *letters], letters
 
 

@@ -34,7 +34,9 @@ enum bit<8> Pass {
     COMPARE   = 6,
     SUM       = 7,
     EXPONENTS = 8,
-    MANTISSAS = 9
+    MANTISSAS = 9,
+    // of quorum.p4
+    OFFER     = 10
 }
 
 #ifndef LANES

@@ -34,6 +34,9 @@ header bridge_t {
 #ifndef MORE_LANES  // of a program that includes this file (../thc/headers.p4)
 #define MORE_LANES
 #endif
+#ifndef MORE_METADATA
+#define MORE_METADATA
+#endif
 
 struct packet_t {
     bridge_t    bridge;
@@ -73,6 +76,7 @@ struct state_t {
     place_t slot;
     bit<32> kind;
     Op      join;         // what a packet that is added does
+    MORE_METADATA
 }
 
 struct egress_state_t {

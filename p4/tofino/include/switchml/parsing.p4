@@ -15,6 +15,12 @@
 #ifndef MORE_PASSES  // states for passes of a program that includes this file
 #define MORE_PASSES
 #endif
+#ifndef WITH_CHECK  // the state for frames with a check header
+#define WITH_CHECK exponents_and_check
+#endif
+#ifndef MORE_HEADERS  // between the check header and the values
+#define MORE_HEADERS
+#endif
 #ifndef MORE_STATES
 #define MORE_STATES
 #endif
@@ -29,9 +35,11 @@
 #define IPV4_FIELDS { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_len, hdr.ipv4.identification, \
     hdr.ipv4.flags, hdr.ipv4.frag_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
 
+#ifndef CHECK_FIELDS
 #define CHECK_FIELDS { hdr.switchml.msg_type, hdr.switchml.overflow, hdr.switchml.size, hdr.switchml.job, hdr.switchml.tsi, \
     hdr.switchml.set, hdr.switchml.checked, hdr.switchml.slot, hdr.exponents.e0, hdr.exponents.e1, \
     hdr.check.version, hdr.check.flags, hdr.check.check0, hdr.check.check1 }
+#endif
 
 parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out ingress_intrinsic_metadata_t standard) {
     Checksum() ipv4_checksum;
@@ -131,7 +139,7 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
         packet.extract(hdr.switchml);
         headers_checksum.add(hdr.switchml);
         transition select(hdr.switchml.checked, hdr.switchml.size) {
-            (1, _): exponents_and_check;
+            (1, _): WITH_CHECK;
             (0, SIZE_NONE): exponents;
             (0, SIZE_CODE): exponents_and_lanes;
             default: accept;
@@ -192,6 +200,7 @@ control IngressDeparser(packet_out packet, inout packet_t hdr, in state_t meta,
         packet.emit(hdr.exponents);
         packet.emit(hdr.check);
         packet.emit(hdr.pending);
+        MORE_HEADERS
         packet.emit(hdr.lanes);
         EMIT_MORE_LANES
     }

@@ -52,6 +52,13 @@ control Phase(inout packet_t hdr, inout state_t meta) {
     bit<32> none = 0;       // 0: all were
     bit<8>  result = 0;
 
+#ifdef OFFERS  // of a program that has phases of another kind (../quorum/offers.p4)
+    Offers() offers;
+#define IS_COUNTED hdr.bridge.pass == Pass.ARRIVE || hdr.bridge.pass == Pass.OFFER
+#else
+#define IS_COUNTED hdr.bridge.pass == Pass.ARRIVE
+#endif
+
     action compare_() {
         lower = below & others;
     }
@@ -294,7 +301,7 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             (_, _, _, _, 1, _, SWITCHML_PENDING, _, 1): join_set1();
         }
         const default_action = drop(Drop.WRONG_SIZE);
-        size = 24;
+        size = 26;
     }
 
     action begin_result() {
@@ -422,6 +429,11 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             } else {
                 alien = enter.execute(hdr.bridge.row);
             }
+#ifdef OFFERS
+        } else if (hdr.bridge.pass == Pass.OFFER) {  // it only looks at who is missing
+            others = 0xffffffff;
+            meta.slot = hdr.bridge.row >> 1;
+#endif
         } else if (hdr.bridge.refused == 1) {
             meta.kind = 1;  // back by one: what is sent once more begins the phase anew
         } else {
@@ -430,14 +442,21 @@ control Phase(inout packet_t hdr, inout state_t meta) {
         dates.apply();
         phase_tsis.apply();
         phase_kinds.apply();
-        if (hdr.bridge.pass == Pass.ARRIVE) {
+        if (IS_COUNTED) {
             who.apply();
             if (meta.drop == Drop.NONE) {
                 after = before & others;
                 own = before & meta.worker;
                 none = before ^ meta.full;
-                answered.apply();
-                follows.apply();
+#ifdef OFFERS
+                if (hdr.offer.isValid()) {
+                    offers.apply(hdr, meta, begins, before, own);
+                } else
+#endif
+                {
+                    answered.apply();
+                    follows.apply();
+                }
             }
         }
     }

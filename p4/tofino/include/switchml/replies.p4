@@ -4,6 +4,10 @@
 
 #include "headers.p4"
 
+#ifndef IS_PENDING  // an answer that does not carry the sums
+#define IS_PENDING hdr.bridge.complete == 0
+#endif
+
 control Reply(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_metadata_for_tm_t traffic) {
     action to_parent(bit<9> port, bit<48> mac, bit<32> ip, bit<16> udp_port,
                      bit<48> own_mac, bit<32> own_ip, bit<16> own_port) {
@@ -79,7 +83,7 @@ control Reply(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_me
                 traffic.ucast_egress_port = hdr.bridge.port;
                 if (hdr.bridge.outdated == 1) {
                     refused();
-                } else if (hdr.bridge.complete == 0) {
+                } else if (IS_PENDING) {
                     pending();
                 }
             }

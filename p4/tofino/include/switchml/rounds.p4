@@ -29,6 +29,27 @@ control Rounds(inout bridge_t bridge) {
             now = round;
         }
     };
+#ifdef OFFERS  // only what belongs to the round that it was is done, and then it is the next (../quorum/offers.p4)
+    RegisterAction<bit<16>, place_t, bit<16>>(rounds) change_ = {
+        void apply(inout bit<16> round, out bit<16> said) {
+            said = 0;
+            if (round == bridge.round) {
+                round = round + 1;
+                said = 1;
+            }
+        }
+    };
+    action change() {
+        bridge.round = change_.execute(bridge.row);
+    }
+#define ROUND_KEY bridge.pass: ternary; bridge.first: ternary;
+#define ROUND_ACTIONS next; look; change; NoAction;
+#define ROUND_ENTRIES (Pass.OFFER, _): change(); (_, 1): next(); (_, _): look();
+#else
+#define ROUND_KEY bridge.first: ternary;
+#define ROUND_ACTIONS next; look; NoAction;
+#define ROUND_ENTRIES 1: next(); _: look();
+#endif
 
     action next() {
         bridge.round = next_.execute(bridge.row);
@@ -37,14 +58,11 @@ control Rounds(inout bridge_t bridge) {
         bridge.round = look_.execute(bridge.row);
     }
     table round {
-        key = { bridge.first: ternary; }
-        actions = { next; look; NoAction; }
-        const entries = {
-            1: next();
-            _: look();
-        }
+        key = { ROUND_KEY }
+        actions = { ROUND_ACTIONS }
+        const entries = { ROUND_ENTRIES }
         const default_action = NoAction();
-        size = 2;
+        size = 3;
     }
     apply {
         round.apply();

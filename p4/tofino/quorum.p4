@@ -1,0 +1,169 @@
+/* In-network aggregation after SwitchML (Sapio et al., NSDI'21) that need not wait for the slowest, for the Tofino native architecture:
+ * the twin of ../quorum.p4. All but offers is SwitchML's twin (switchml.p4): passes, phases, replies.
+ *
+ *   ARRIVE   parse -> admitted? -> an offer? passed on? -> which phase of the slot? -> exponents, flags, check words
+ *   OFFER    who contributes? decided?
+ *   ADD      32 values are taken off the packet and added, for each 32 of them; what is absorbed ends here
+ *   LOAD     of a packet that carries the sums, the last 32 first: they come before those that it has already
+ *   FINISH   the phase has ended -> multicast the result, or who contributes; or, below the root of a tree, send it up
+ *
+ * Compile-time sizes: ../include/size.p4; -DPIPE=n: the pipe that aggregates. What is on the wire: ../include/quorum/headers.p4.
+ */
+#include <core.p4>
+#include <tna.p4>
+
+#include "include/quorum/headers.p4"
+#include "include/quorum/offers.p4"
+#include "include/switchml/parsing.p4"
+#include "include/switchml/admission.p4"
+#include "include/switchml/phase.p4"
+#include "include/switchml/aggregation.p4"
+#include "include/lanes.p4"
+#include "include/switchml/rounds.p4"
+#include "include/switchml/next.p4"
+#include "include/quorum/next.p4"
+#include "include/switchml/replies.p4"
+#include "include/forwarding.p4"
+
+// A stateful ALU wants its operands whole.
+@pa_container_size("ingress", "meta.kind", 32)
+@pa_container_size("ingress", "meta.incarnation", 32)
+control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_metadata_t standard,
+                      in ingress_intrinsic_metadata_from_parser_t from_parser,
+                      inout ingress_intrinsic_metadata_for_deparser_t deparser_meta,
+                      inout ingress_intrinsic_metadata_for_tm_t traffic) {
+    Counter<bit<32>, bit<8>>(DROPS, CounterType_t.PACKETS) drops;
+    Admission() admission;
+    Relay() relay;
+    Change() change;
+    Phase() phase;
+    Largest() exponent0;
+    Largest() exponent1;
+    Flags() flags;
+    Word() check0;
+    Word() check1;
+    Lanes() values;
+    Rounds() rounds;
+    Set() given;
+    Set() without;
+    Counts() counts;
+    AfterArrival() after_arrival;
+    AfterOffer() after_offer;
+    AfterValues() after_values;
+    Reply() reply;
+    Forwarding() forwarding;
+    bit<8> whole;
+    Way way;
+
+    action to_the_state() {  // it is decided in the pipe that has it
+        traffic.ucast_egress_port = RECIRCULATION;
+        traffic.bypass_egress = SKIPS_EGRESS;
+    }
+    action drop() {
+        meta.drop = Drop.WRONG_SIZE;
+    }
+    action to(To which) {
+        hdr.bridge.to = which;
+    }
+    table pass_on {
+        key = { way: exact; }
+        actions = { drop; to; }
+        const entries = {
+            Way.CHILDREN: to(To.CHILDREN);
+            Way.PARENT:   to(To.PARENT);
+        }
+        const default_action = drop();
+        size = 2;
+    }
+    apply {
+        whole = 0;
+        way = Way.KEPT;
+        meta.drop = Drop.NONE;
+        if (!hdr.switchml.isValid() && (!hdr.udp.isValid() || hdr.udp.dst_port & SWITCHML_MASK != SWITCHML_PORT)) {
+            forwarding.apply(hdr, meta, deparser_meta, traffic);
+        } else {
+            if (hdr.bridge.pass == Pass.ADD || hdr.bridge.pass == Pass.LOAD) {
+                values.apply(hdr.lanes, hdr.flags, hdr.bridge);
+                counts.apply(hdr.bridge, from_parser, whole);
+                if (hdr.bridge.pass == Pass.ADD) {
+                    hdr.lanes.setInvalid();
+                }
+                after_values.apply(hdr, meta, from_parser, deparser_meta, traffic, whole);
+            } else {
+                if (hdr.bridge.pass == Pass.ARRIVE) {
+                    admission.apply(hdr, meta, from_parser);
+                    if (hdr.offer.isValid()) {
+                        relay.apply(hdr, meta, way);
+                    }
+                } else if (hdr.bridge.pass == Pass.OFFER) {
+                    change.apply(hdr, meta);
+                }
+                if (hdr.bridge.pass == Pass.ARRIVE && meta.drop == Drop.NONE && standard.ingress_port[8:7] != PIPE) {
+                    to_the_state();
+                } else {
+                    if (meta.drop == Drop.NONE && way == Way.KEPT) {
+                        phase.apply(hdr, meta);
+                        if (hdr.bridge.pass == Pass.ARRIVE || meta.changes == 1) {
+                            rounds.apply(hdr.bridge);
+                            if (hdr.carried.isValid()) {
+                                given.apply(hdr.bridge, hdr.carried.given, meta.given, meta.changes);
+                                without.apply(hdr.bridge, hdr.carried.without, meta.without, meta.changes);
+                            }
+                        }
+                    } else if (meta.drop == Drop.NONE) {
+                        pass_on.apply();
+                    }
+                    if (!hdr.carried.isValid()) {  // of offers that are kept: at the end
+                        if (hdr.bridge.pass == Pass.ARRIVE) {
+                            if (meta.drop == Drop.NONE && way == Way.KEPT) {
+                                exponent0.apply(hdr.exponents.e0, hdr.bridge);
+                                exponent1.apply(hdr.exponents.e1, hdr.bridge);
+                                flags.apply(hdr, meta);
+                                if (meta.has_values == 1 && hdr.check.isValid()) {
+                                    check0.apply(hdr.check.check0, hdr.bridge);
+                                    check1.apply(hdr.check.check1, hdr.bridge);
+                                }
+                            }
+                            after_arrival.apply(hdr, meta, deparser_meta, traffic);
+                        } else if (hdr.bridge.refused == 1) {
+                            meta.drop = Drop.LOST;
+                        } else {
+                            reply.apply(hdr, meta, traffic);
+                        }
+                    }
+                }
+            }
+            if (meta.drop != Drop.NONE) {
+                if (hdr.bridge.outdated == 0) {
+                    deparser_meta.drop_ctl = 1;
+                }
+                drops.count((bit<8>)meta.drop);
+            } else if (hdr.carried.isValid()) {
+                after_offer.apply(hdr, meta, deparser_meta, traffic);
+            }
+        }
+    }
+}
+
+control SwitchEgress(inout packet_t hdr, inout egress_state_t meta, in egress_intrinsic_metadata_t standard,
+                     in egress_intrinsic_metadata_from_parser_t from_parser,
+                     inout egress_intrinsic_metadata_for_deparser_t deparser_meta,
+                     inout egress_intrinsic_metadata_for_output_port_t port_meta) {
+    Replicas() replicas;
+    Overflows() overflows;
+
+    apply {
+        if (hdr.bridge.pass == Pass.LEAVE) {
+            if (hdr.bridge.replicated == 1) {
+                replicas.apply(hdr, standard);
+            }
+            overflows.apply(hdr.flags, hdr.switchml.overflow);
+        } else if (hdr.bridge.port == standard.egress_port) {
+            deparser_meta.drop_ctl = 1;  // a broadcast: not back to where it came from
+        }
+    }
+}
+
+Pipeline(IngressParser(), SwitchIngress(), IngressDeparser(), EgressParser(), SwitchEgress(), EgressDeparser()) pipe;
+
+Switch(pipe) main;
