@@ -385,7 +385,8 @@ def sealed(wire: layout.Layout, headers: dict[str, dict[str, Any]]) -> bytes:
         bare = wire["ipv4"].pack(headers["ipv4"])
         headers = {**headers, "ipv4": {**headers["ipv4"], "hdr_checksum": layout.checksum(bare)}}
     if "headers" not in headers.get("check", {"headers": 0}):
-        covered = wire.pack(**{name: headers[name] for name in ("switchml", "exponents", "atp", "check") if name in headers})
+        names = ("switchml", "exponents", "atp", "check", "offer")
+        covered = wire.pack(**{name: headers[name] for name in names if name in headers})
         headers = {**headers, "check": {**headers["check"], "headers": layout.checksum(covered)}}
     return wire.pack(**headers)
 

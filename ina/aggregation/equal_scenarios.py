@@ -160,15 +160,15 @@ def _switchml(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[
 
 
 def _offers(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Packet], list[Packet]]:
-    """Returns packets by which workers offer to contribute, and answers from above; all, and those of whose sequences many are sent."""
+    """Returns packets by which workers offer to contribute, and answers from above; and those that systematic sequences are made of."""
     wire, rng = layout.load(values, p4_dir() / "include/quorum/headers.p4"), random.Random(2)
     code = wire.constants["SIZE_CODE"]
     states = {name: wire.constants[f"OFFER_{name.upper()}"] for name in ("ask", "give", "pass", "open", "decided")}
 
     def packet(source: Address, port: int, job: _Job, tsi: int, state: str, ranks: int, *, least: int = 1, rivals: int = 0,
                size: int = 7, life: int | None = None, version: int | None = None, payload: bytes = b"") -> Packet:
-        head = {"msg_type": wire.constants["SWITCHML_OFFER"], "size": size, "job": job.number, "tsi": tsi, "set": tsi // SLOTS % 2,
-                "checked": 1, "slot": tsi % SLOTS, "overflow": tsi % 3 == 2}
+        head = {"msg_type": wire.constants["SWITCHML_OFFER"], "size": size, "job": job.number, "tsi": tsi,
+                "set": tsi // SLOTS % 2, "checked": 1, "slot": tsi % SLOTS, "overflow": tsi % 3 == 2}
         exponents = {"e0": rng.randrange(-96, 96), "e1": job.place.life if life is None else life}
         offer = wire["offer"].pack({"state": states[state], "least": least, "rivals": rivals, "ranks": ranks})
         frame = wire["switchml"].pack(head) + wire["exponents"].pack(exponents)
@@ -188,8 +188,12 @@ def _offers(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Pa
                                 for bit in bits for least in (1, 2) for rivals in (0, others[0])]
             if job.number == 0:
                 letters += [packet(*sender, 0, state, bits[0], least=2) for state in ("ask", "give", "pass")]
-                letters += [packet(*sender, 0, "ask", bits[0]), packet(*sender, 4, "give", bits[0]), packet(*sender, 4, "ask", bits[0]),
+                letters += [packet(*sender, 0, "ask", bits[0]), packet(*sender, 4, "give", bits[0]),
+                            packet(*sender, 4, "ask", bits[0]),
                             packet(*sender, 0, "give", bits[0], least=2, rivals=others[0])]
+            else:
+                letters += [packet(*sender, 0, "give", ranks) for ranks in {*bits, sum(bits)}]
+                packets.append(packet(*sender, 1, "pass", sum(bits)))
             wrong = [packet(*sender, 0, "give", ranks) for ranks in (0, 3, others[0], 1 << 31)]
             wrong += [packet(*sender, 0, state, bits[0]) for state in ("open", "decided")]
             wrong += [packet(*sender, 0, "ask", bits[0], life=4), packet(*sender, 0, "ask", bits[0], version=3),

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.build
 RECIRCULATION = 68
 PHASES = 8
 # By the first byte of a frame that goes round: enum Pass.
-PASSES = ("ARRIVE", "ADD", "LOAD", "FINISH", "LEAVE", "FLOOD", "COMPARE", "SUM", "EXPONENTS", "MANTISSAS")
+PASSES = ("ARRIVE", "ADD", "LOAD", "FINISH", "LEAVE", "FLOOD", "COMPARE", "SUM", "EXPONENTS", "MANTISSAS", "OFFER")
 
 
 @pytest.fixture(scope="module", autouse=True)

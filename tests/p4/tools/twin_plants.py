@@ -211,6 +211,62 @@ PLANTS = (
         "workers = workers & ~32w0;",
         "atp",
     ),
+    Plant(
+        "an offer is decided before all have asked",
+        "include/quorum/offers.p4",
+        "if (seen == meta.full && (count >= hdr.offer.least",
+        "if ((count >= hdr.offer.least",
+        "quorum",
+    ),
+    Plant(
+        "who has given counts once more",
+        "include/quorum/offers.p4",
+        "if (!known && hdr.offer.state == OFFER_GIVE",
+        "if (hdr.offer.state == OFFER_GIVE",
+        "quorum",
+    ),
+    Plant(
+        "the twin's rivals both contribute",
+        "tofino/include/quorum/offers.p4",
+        "(_,         0, 0, OFFER_GIVE): give();",
+        "(_,         0, _, OFFER_GIVE): give();",
+        "quorum",
+    ),
+    Plant(
+        "the twin waits for those that pass",
+        "tofino/include/quorum/offers.p4",
+        "(_, 0, _, 0, _, _, _):         decide();",
+        "(_, 0, _, 0, _, _, _):         NoAction();",
+        "quorum",
+    ),
+    Plant(
+        "the twin forgets that it has decided",
+        "tofino/include/quorum/offers.p4",
+        "meta.without = ALL_KNOWN;",
+        "meta.without = meta.given;",
+        "quorum",
+    ),
+    Plant(
+        "the twin begins with the contributors of an older phase",
+        "tofino/include/quorum/offers.p4",
+        "set = 0;",
+        "set = set;",
+        "quorum",
+    ),
+    Plant(
+        "the twin's offers that are open get pending frames",
+        "tofino/include/quorum/headers.p4",
+        "hdr.bridge.complete == 0 && hdr.bridge.coded == 0",
+        "hdr.bridge.complete == 0",
+        "quorum",
+    ),
+    Plant(
+        "the twin passes on offers of several workers",
+        "tofino/include/quorum/offers.p4",
+        "(1, _, OFFER_PASS,         _, 0, 0, 1): take(Way.PARENT);",
+        "(1, _, OFFER_PASS,         _, _, 0, 1): take(Way.PARENT);",
+        "quorum",
+    ),
 )
 
 

@@ -51,7 +51,7 @@ def test_every_protocol_has_its_twin():
 
 
 @pytest.mark.parametrize(("protocol", "values"), [("switchml", 32), ("switchml", 256), ("atp", 32), ("atp", 256), ("thc", 256),
-                                                  ("omnireduce", 256), ("fpisa", 256)])
+                                                  ("omnireduce", 256), ("fpisa", 256), ("quorum", 256)])
 @pytest.mark.gate
 def test_no_reason_why_a_tofino_could_not(protocol, values, capsys):
     """The twin fits twelve stages by its dependencies, four stateful ALUs in each, and conditions that they support."""

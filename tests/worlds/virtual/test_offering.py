@@ -38,6 +38,12 @@ def program():
     return compiled(paths.p4_dir())
 
 
+@pytest.fixture(scope="module")
+def twin():
+    """The program for Tofino. Its states are more: rows have numbers that count what changes them."""
+    return compiled(paths.p4_dir() / "tofino")
+
+
 def check(report: Report, states: int) -> None:
     assert report.violation is None, "\n".join((report.violation, *report.steps))
     assert report.states > states
@@ -92,6 +98,27 @@ def test_no_wrong_sum_when_switches_lose_their_state(program, topology):
     """Then workers may be told other contributors than others: they do not agree on the sum that follows, which is an error."""
     report = offering(program, topology, (ONE, Part(1, "later")), elements=8, restarts=True).saturate(max_states=40_000, finish=False)
     check(report, 8_000)
+
+
+@pytest.mark.parametrize(("topology", "parts", "options", "states"), [
+    (PAIR, (ONE, Part(1, "later")), {}, 1_000),
+    (PAIR, (Part(2, "never"), Part(2, "never")), {}, 300),
+    (PAIR, (Part(2, releases=True), Part(2, "later")), {}, 3_000),
+    (PAIR, (Part(2, rivals=(1,)), Part(2, rivals=(0,))), {}, 500),
+    (PAIR, (ONE, Part(1, "later")), {"count": 2, "elements": 8}, 4_000),
+    (PAIR, (ONE, Part(1, "later")), {"first": 2**32 - 1}, 1_000),
+    (THREE, (TWO, TWO, Part(2, "later")), {"elements": 8}, 10_000),
+    (LEAVES, (ONE, Part(1, "later")), {"elements": 8}, 800),
+    (ODD, (ONE, Part(1, "later"), Part(1, "not")), {"elements": 8}, 5_000),
+], ids=lambda each: each.name if isinstance(each, Topology) else str(each))
+def test_the_twin_for_tofino(twin, topology, parts, options, states):
+    check(offering(twin, topology, parts, **options).saturate(max_states=40_000), states)
+
+
+@pytest.mark.parametrize("topology", [PAIR, LEAVES], ids=lambda topology: topology.name)
+def test_no_wrong_sum_when_tofinos_lose_their_state(twin, topology):
+    explorer = offering(twin, topology, (ONE, Part(1, "later")), elements=8, restarts=True)
+    check(explorer.saturate(max_states=40_000, finish=False), 8_000)
 
 
 OFFERS = "p4/include/quorum/offers.p4"

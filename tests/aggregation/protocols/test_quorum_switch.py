@@ -1,0 +1,302 @@
+"""p4/quorum.p4 and its twin for Tofino: the same packets into both, and offers whose passes take turns, or are lost."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import deque
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from capabilities import need
+from model_switch import ip_checksum
+from switchml_kin import CHECK, SLOTS, WORKERS, Stream, made
+from switchml_targets import CompiledTarget, TnaTarget, World
+
+from ina.aggregation.controller.admission import Controller
+from ina.aggregation.wire import layout
+from ina.aggregation.wire.layout import Layout
+from ina.aggregation.worker.offer import ASK, GIVE, PASS, Offer
+from ina.base import paths
+
+need("cc")
+pytestmark = pytest.mark.build
+VALUES = 32
+OPEN, DECIDED = 3, 4
+OFFER = 11  # type of a packet
+RECIRCULATION = 68
+ENOUGH = 20_000  # frames that a switch takes until all phases are over
+
+
+class Pass(IntEnum):
+    """The first byte of a frame that goes round: enum Pass."""
+
+    ARRIVE, FINISH, OFFER = 0, 3, 10
+
+
+
+@cache
+def wire() -> Layout:
+    return layout.load(VALUES, paths.p4_dir() / "include/quorum/headers.p4")
+
+
+# ---- the same packets into both
+
+
+class Offering(Stream):
+    """A stream whose workers also offer to contribute: at once, later, never; with rivals, and a lower ``least`` meanwhile."""
+
+    def submit(self) -> None:
+        if self.tensors % 3 == 2:
+            super().submit()
+            return
+        self.tensors += 1
+        rng = np.random.default_rng(self.tensors)
+        self.later: list[tuple[int, int, np.ndarray]] = []
+        for rank, worker in enumerate(self.workers):
+            words = rng.integers(-(2**31), 2**31, 2 * self.values).astype(np.int32)
+            part, least = int(rng.integers(4)), int(rng.integers(1, WORKERS + 1))
+            rivals = [other for other in range(2) if other != rank] if rank < 2 and self.tensors % 2 else []
+            offer = Offer(least, rivals, never=part == 0)
+            handle = worker.submit(words if part > 1 else None, np.zeros_like(words), now=self.now, offer=offer)
+            if part == 1:
+                self.later.append((rank, handle, words))
+        self.left = 2 * WORKERS  # the offer's end is one of its own
+
+    def next(self) -> tuple[int, bytes]:
+        if getattr(self, "later", None) and self.rng.random() < 0.05:
+            rank, handle, words = self.later.pop()
+            try:
+                self.workers[rank].amend(handle, words if self.tensors % 2 else None, least=1, now=self.now)
+            except ValueError:  # it is decided
+                pass
+        return super().next()
+
+    def begin(self) -> None:
+        self.later = []
+        super().begin()
+
+    def spoilt(self, port: int, frame: bytes) -> tuple[int, bytes]:
+        """Of an offer: with right checksums, often with a field of it changed."""
+        if frame[42] >> 4 != OFFER or self.rng.random() < 0.3:
+            return super().spoilt(port, frame)
+        data, end = bytearray(frame), CHECK + 24
+        for _ in range(self.rng.randint(1, 2)):
+            at = self.rng.choice((42, CHECK, *range(44, 52), *range(CHECK + 12, end), *range(CHECK + 12, end)))
+            data[at] = self.rng.choice((0, 1, 2, 3, 4, data[at] ^ 1 << self.rng.randrange(8)))
+        data[CHECK + 2 : CHECK + 4] = ip_checksum(bytes(data[42 : CHECK + 2] + data[CHECK + 4 : end])).to_bytes(2, "big")
+        return port, bytes(data)
+
+
+def check_twins_agree(seed: int, packets: int) -> None:
+    targets = [made("quorum", kind, VALUES, {}) for kind in (CompiledTarget, TnaTarget)]
+    stream = Offering(targets, "quorum", lambda n: list(np.random.default_rng(n).integers(-9, 9, (WORKERS, 200), np.int32)), seed)
+    stream.run(packets)
+    assert {1, 2, OFFER} <= {kind >> 4 for kind in stream.kinds}  # results, pending frames, answers to offers
+    assert stream.ended > packets // 200, stream.ended
+    for target in targets:
+        target.close()
+
+
+def test_twins_agree_on_all_packets():
+    check_twins_agree(1, 20_000)
+
+
+@pytest.mark.later
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_twins_agree_on_all_packets_of_long_streams(seed):
+    check_twins_agree(seed, 100_000)
+
+
+# ---- passes that take turns, or are lost
+
+
+class Passes(World):
+    """A twin whose frames that go round are put in again by hand: in order, between those that arrive, unless they get lost."""
+
+    def __init__(self, target: TnaTarget, ports: int, loss: float = 0, seed: int = 0):
+        super().__init__(target, ports)
+        self.wire = wire()
+        self.controller = Controller(target, SLOTS, protocol="quorum", chance=random.Random(1))
+        target.switch.add_port(RECIRCULATION)
+        target.switch.set_port(RECIRCULATION, loopback=False)
+        self.rng, self.loss = random.Random(seed), loss
+        self.inside: deque[bytes] = deque()
+        self.again = 0  # offers that another came before
+
+    def step(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
+        """Sends a frame in; returns what leaves, without what goes round."""
+        out = []
+        for to, sent in self.target.send(frame, port):
+            if to != RECIRCULATION:
+                out.append((to, sent))
+            elif self.rng.random() >= self.loss:
+                self.inside.append(sent)
+                self.again += sent[0] == Pass.ARRIVE
+        return out
+
+    def go_round(self) -> list[tuple[int, bytes]]:
+        return self.step(self.inside.popleft(), RECIRCULATION)
+
+    def finish(self) -> list[tuple[int, bytes]]:
+        out = []
+        while self.inside:
+            out += self.go_round()
+        return out
+
+    def offer(self, job, worker: int, tsi: int, state: int, *, least: int = 1, rivals: int = 0) -> bytes:
+        constants = self.wire.constants
+        length = constants["OFFER_LENGTH"]
+        headers = job.head(worker, length)
+        headers["switchml"] = {"msg_type": OFFER, "size": constants["SIZE_NONE"], "job": job.number, "tsi": tsi % 2**32,
+                               "set": tsi // job.admitted.slots % 2, "slot": tsi % job.admitted.slots, "checked": 1}
+        headers["exponents"] = {"e0": 0, "e1": (job.admitted.life ^ 128) - 128}
+        headers["check"] = {"version": constants["WIRE_VERSION"]}
+        headers["offer"] = {"state": state, "least": least, "rivals": rivals, "ranks": 1 << worker}
+        return self.bytes(headers)
+
+    def answer(self, frame: bytes) -> tuple[int, int, int]:
+        """Returns tsi, state and ranks of an answer."""
+        names = ["ethernet", "ipv4", "udp", "switchml", "exponents", "check", "offer"]
+        headers = self.wire.unpack(frame, names)
+        assert headers["switchml"]["msg_type"] == OFFER and ip_checksum(frame[42:76]) == 0
+        return headers["switchml"]["tsi"], headers["offer"]["state"], headers["offer"]["ranks"]
+
+
+@dataclass
+class Phase:
+    """What workers have sent in a phase, and what they were told."""
+
+    sent: set[int] = field(default_factory=set)
+    gave: set[int] = field(default_factory=set)
+    settled: set[int] = field(default_factory=set)
+    least: int = 99
+    contributors: int | None = None
+
+
+@cache
+def twin(folder: Path | None = None) -> TnaTarget:
+    """A switch with the twin, of the programs in ``folder``."""
+    source = (folder or paths.p4_dir()) / "tofino" / "quorum.p4"
+    return type("Twin", (TnaTarget,), {"source": source})(VALUES)
+
+
+def check_turns(target: TnaTarget, seed: int, workers: int, loss: float, phases: int = 30) -> Passes:
+    """Workers that offer, all in one slot, and repeat it until they know: all are told the same, which is right."""
+    world = Passes(target, workers, loss, seed)
+    job, rng = world.admit(workers, slots=1), world.rng
+    at, seen = [0] * workers, [Phase() for _ in range(phases)]
+    parts = [[(rng.choice((ASK, GIVE, GIVE, PASS)), rng.randint(1, workers)) for _ in range(workers)] for _ in range(phases)]
+    paired = [rng.random() < 0.5 for _ in range(phases)]  # workers 0 and 1 would contribute the same
+    for _ in range(ENOUGH):
+        if min(at) == phases:
+            break
+        if len(world.inside) > rng.randrange(2 * workers):  # it keeps up with what arrives
+            out = world.go_round()
+        else:
+            worker = rng.randrange(workers)
+            tsi = max(0, at[worker] - (rng.random() < 0.1))  # a duplicate that is late, now and then
+            if tsi == phases:
+                continue
+            phase, (state, least) = seen[tsi], parts[tsi][worker]
+            if state == ASK and rng.random() < 0.1:
+                parts[tsi][worker] = state, least = rng.choice(((GIVE, least), (PASS, least), (ASK, max(1, least - 1))))
+            rivals = 3 & ~(1 << worker) if paired[tsi] and worker < 2 else 0
+            if tsi == at[worker]:
+                phase.sent.add(worker)
+                phase.least = min(phase.least, least)
+                phase.gave |= {worker} if state == GIVE else set()
+                phase.settled |= {worker} if state != ASK else set()
+            out = world.step(world.offer(job, worker, tsi, state, least=least, rivals=rivals), worker)
+        for port, frame in out:
+            tsi, state, ranks = world.answer(frame)
+            phase = seen[tsi]
+            if state == OPEN:
+                assert ranks
+                continue
+            assert state == DECIDED and phase.contributors in (None, ranks), "contributors have changed"
+            phase.contributors = ranks
+            chosen = {worker for worker in range(workers) if ranks >> worker & 1}
+            assert len(phase.sent) == workers, "before all have asked"
+            assert chosen <= phase.gave and not (paired[tsi] and {0, 1} <= chosen)
+            assert len(chosen) >= phase.least or len(phase.settled) == workers
+            if at[port] == tsi:
+                at[port] += 1
+    assert at == [phases] * workers, "it does not end"
+    assert set(world.drops()) <= {"STALE"}
+    return world
+
+
+@pytest.mark.parametrize("loss", [0, 0.05], ids=["none lost", "some lost"])
+@pytest.mark.parametrize("seed", range(6))
+def test_passes_that_take_turns(seed, loss):
+    world = check_turns(twin(), seed, 3 + seed % 3, loss)
+    assert world.again > 10
+
+
+def test_who_comes_between_is_not_forgotten():
+    """Both have read who contributes before one of them is added: the other arrives once more."""
+    world = Passes(twin(), 2)
+    job = world.admit(2)
+    out = [sent for worker in range(2) for sent in world.step(world.offer(job, worker, 0, GIVE, least=2), worker)]
+    out += world.finish()
+    assert world.again == 1
+    assert [(port, world.answer(frame)) for port, frame in sorted(out)] == [(0, (0, DECIDED, 3)), (1, (0, DECIDED, 3))]
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["decides", "tells"])
+def test_a_pass_of_an_offer_that_is_lost(before):
+    """Of that which decides. It is told when it is sent once more, and so are all."""
+    world = Passes(twin(), 2)
+    job = world.admit(2)
+    assert world.step(world.offer(job, 0, 0, GIVE), 0) + world.finish() == []
+    assert world.step(world.offer(job, 1, 0, GIVE), 1) == []
+    for _ in range(before):
+        world.go_round()
+    assert [Pass(sent[0]) for sent in world.inside] == [Pass.FINISH if before else Pass.OFFER]
+    world.inside.clear()
+    ((port, frame), *_) = world.step(world.offer(job, 1, 0, GIVE), 1) + world.finish()
+    assert world.answer(frame)[:2] == (0, DECIDED)
+    ranks = world.answer(frame)[2]
+    ((port, frame),) = world.step(world.offer(job, 0, 0, ASK), 0) + world.finish()
+    assert port == 0 and world.answer(frame) == (0, DECIDED, ranks)
+
+
+def test_workers_in_two_pipes():
+    world = World(made("quorum", TnaTarget, VALUES, {}), ports=0)
+    helper = Passes.offer
+    world.wire, world.controller = wire(), Controller(world.target, SLOTS, protocol="quorum", chance=random.Random(1))
+    for port in (0, 130):
+        world.target.switch.add_port(port)
+    job = world.admit(2, ports=[0, 130])
+    assert world.send(helper(world, job, 0, 0, GIVE, least=2), 0) == []
+    sent = world.send(helper(world, job, 1, 0, PASS), 130)
+    assert [(port, Passes.answer(world, frame)) for port, frame in sent] == [(0, (0, DECIDED, 1)), (130, (0, DECIDED, 1))]
+    world.target.close()
+
+
+DEFECTS = {
+    "whoever comes, the round is the packet's": (
+        "switchml/rounds.p4", "            if (round == bridge.round) {\n                round",
+        "            if (round == round) {\n                round"),
+    "a decision is not remembered": ("quorum/offers.p4", "meta.without = ALL_KNOWN;", "meta.without = meta.without;"),
+    "it is decided before all have asked": (
+        "quorum/offers.p4", "(_, 0, 0, _, _, _, _):         decide();", "(_, _, 0, _, _, _, _):         decide();"),
+}
+
+
+@pytest.mark.judge
+@pytest.mark.parametrize("name", DEFECTS)
+def test_seeded_defects_are_found(name, tmp_path):
+    file, old, new = DEFECTS[name]
+    shutil.copytree(paths.p4_dir(), tmp_path / "p4")
+    part = tmp_path / "p4/tofino/include" / file
+    assert part.read_text().count(old) == 1, "the plant must follow the code"
+    part.write_text(part.read_text().replace(old, new))
+    with pytest.raises(AssertionError):
+        for seed in range(6):
+            check_turns(twin(tmp_path / "p4"), seed, 4, 0)
