@@ -77,8 +77,8 @@ def has_routes(name: str, check: str = "") -> bool:
 
 
 def has_offers(name: str, check: str = "") -> bool:
-    """Returns True if the protocol's sums may be of those workers that can contribute, with this one of CHECKS. ValueError: there is
-    no protocol of that name."""
+    """Returns True if the protocol's sums may be of those workers that can contribute, with this one of CHECKS. ValueError:
+    there is no protocol of that name."""
     return bool(named(name).offers) and check != "keyed"
 
 

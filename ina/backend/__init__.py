@@ -92,7 +92,8 @@ def stats() -> dict:
     - ``plans``: by tensor, how it travels and why, where it was measured or a codec chose;
     - ``late``: by rank (of the default group), how many collectives have waited for it for half a second or longer (``waits``),
       and for how many ``seconds``;
-    - ``quorum``: sums of those ranks that were ready: ``rounds``, those that were ``partial`` or ``empty`` (of nobody), and by rank
+    - ``quorum``: sums of those ranks that were ready: ``rounds``, those that were ``partial`` or ``empty`` (of nobody), and by
+    rank
       (of the default group) how many it was ``left_out`` of;
     - ``run_by``: who runs the switches of this process's jobs: ``jobs`` whose ``ranks`` do, with the number of ``turns`` that
       this rank took and of the ``packets`` that it ran the program on, and ``jobs`` whose switch ``process`` does;

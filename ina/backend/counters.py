@@ -43,9 +43,9 @@ class Counters:
     reasons    by collective and reason: why a call went to Gloo
     plans      by tensor: how it travels, where it was measured or auto-sparse chose, and why
     late       by rank: how many collectives have waited for it for half a second or longer, and for how many seconds
-    quorum     sums of those ranks that were ready: rounds, partial ones, those without any rank, and by rank how many it was not in
-    run_by     who runs the jobs' switches: jobs of each, and of those that ranks run how often this rank did, on how many packets
-    worker     the sum of the native worker statistics over all jobs: packets, retransmissions, time-outs, drops ...
+    quorum     sums of those ranks that were ready: rounds, partial ones, those without any rank, and by rank how many it was
+    not in run_by     who runs the jobs' switches: jobs of each, and of those that ranks run how often this rank did, on how
+    many packets worker     the sum of the native worker statistics over all jobs: packets, retransmissions, time-outs, drops ...
     """
 
     def __init__(self) -> None:

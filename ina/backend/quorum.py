@@ -8,9 +8,9 @@
 
     model.register_comm_hook(Buckets("k=7", deadline=0.02), average_ready)      # the same in DistributedDataParallel
 
-Each call is a round. A rank takes part in rounds that it has not come to yet: it has announced the next ``ahead`` ones, so that the
-others need not wait for it, up to so many rounds. The switch decides whose values a round has (p4/quorum.p4), and all ranks
-get the same average, in their own time.
+Each call is a round. A rank takes part in rounds that it has not come to yet: it has announced the next ``ahead`` ones, so
+that the others need not wait for it, up to so many rounds. The switch decides whose values a round has (p4/quorum.p4), and all
+ranks get the same average, in their own time.
 """
 
 # No postponed annotations here: DistributedDataParallel inspects those of a hook.
@@ -87,11 +87,11 @@ class Quorum:
     dropped ("drop"). ``deadline``: seconds after a rank has given, from which on ``least`` ranks are enough for it. ``ahead``:
     rounds that each rank takes part in before it comes to them. ``replicas``: groups of ranks that give the same values (gradient
     coding by fractional repetition): one of each is enough, whichever comes first, and the average is over one of each, with the
-    same bits. ``replay``: contributors of each round, as ``history`` has them, instead of a rule: the run's averages are the same to the
-    bit. ``group``: None, the default group; another one of the back end "ina".
+    same bits. ``replay``: contributors of each round, as ``history`` has them, instead of a rule: the run's averages are the
+    same to the bit. ``group``: None, the default group; another one of the back end "ina".
 
-    To be made, called and closed by all ranks of ``group`` alike. A job of its own carries the rounds, so other collectives go on as ever.
-    TypeError, ValueError: an argument cannot be. RuntimeError: the switch has no room, or no such program.
+    To be made, called and closed by all ranks of ``group`` alike. A job of its own carries the rounds, so other collectives go
+    on as ever. TypeError, ValueError: an argument cannot be. RuntimeError: the switch has no room, or no such program.
     """
 
     def __init__(self, like: torch.Tensor, complete: str = "all", *, late: str = "next", deadline: float | None = None, least: int = 1,
@@ -187,7 +187,8 @@ class Quorum:
         return turn
 
     def average(self, tensor: torch.Tensor | None, out: torch.Tensor | None = None) -> tuple[int, ...]:
-        """As ``begin``, and waits. Returns the ranks of the group whose values the average has; RuntimeError: the group's job is over."""
+        """As ``begin``, and waits. Returns the ranks of the group whose values the average has; RuntimeError: the group's job
+        is over."""
         turn = self.begin(tensor, out)
         turn.wait()
         return turn.contributors
@@ -318,8 +319,8 @@ class Buckets:
 
 
 def average_ready(state: Buckets, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Communication hook: averages the bucket's gradients over the ranks that are ready. ``model.register_comm_hook(Buckets("k=7"),
-    average_ready)``."""
+    """Communication hook: averages the bucket's gradients over the ranks that are ready.
+    ``model.register_comm_hook(Buckets("k=7"), average_ready)``."""
     return state.of(bucket).begin(bucket.buffer()).get_future().then(lambda future: future.value()[0])
 
 

@@ -71,9 +71,9 @@ class Endpoint(Closing):
         self, source: int, out: int, count: int, dtype: np.dtype | type, owner: object, *, average: bool = False,
         tag: int = 0, reduction: int = protocols.SUM, stay: float = 0.0, route: Route | None = None, offer: Offer | None = None,
     ) -> int:
-        """Starts an all-reduce like ``submit``, or a sum along a ``route``, or of those that the switch chooses with an ``offer``,
-        of ``count`` contiguous elements at two addresses, which ``owner`` keeps valid. ``source`` 0, only with an offer: ``amend``
-        has it later, or it has none.
+        """Starts an all-reduce like ``submit``, or a sum along a ``route``, or of those that the switch chooses with an
+        ``offer``, of ``count`` contiguous elements at two addresses, which ``owner`` keeps valid. ``source`` 0, only with an
+        offer: ``amend`` has it later, or it has none.
 
         ``stay``: drive the protocol in this thread for up to so many seconds, as ``run`` does, before returning.
         """
@@ -94,8 +94,8 @@ class Endpoint(Closing):
         return ticket
 
     def amend(self, ticket: int, source: int = 0, owner: object = None, *, least: int | None = None, never: bool = False) -> bool:
-        """Says more of a sum with an offer: its values are at ``source``, which ``owner`` keeps valid; fewer contributors are enough,
-        ``least``; or this worker ``never`` has values. Returns False: too late, the sum is done.
+        """Says more of a sum with an offer: its values are at ``source``, which ``owner`` keeps valid; fewer contributors are
+        enough, ``least``; or this worker ``never`` has values. Returns False: too late, the sum is done.
 
         StaleOffer: there is no such sum, or it is over. ValueError: its values, or that there never are some, have been said.
         """

@@ -1,4 +1,5 @@
-"""Steps of training whose compute times differ, in virtual time: the sum of the first k of n workers, and what becomes of the others.
+"""Steps of training whose compute times differ, in virtual time: the sum of the first k of n workers, and what becomes of the
+others.
 
 Each worker computes, gives its gradient to the step's sum, and goes on when it has that. With p4/quorum.p4 the sum does not wait
 for more than ``least`` workers. What a worker does that is late:
@@ -44,8 +45,8 @@ WARM = 0.1  # of the steps, which are not measured: workers begin together
 
 @dataclass
 class Steps:
-    """Result of a run. ``seconds``: from each step's sum to the next one's; ``contributors``: of each step; ``computed``: gradients
-    that workers have computed to the end, ``lost``: those that no sum has."""
+    """Result of a run. ``seconds``: from each step's sum to the next one's; ``contributors``: of each step; ``computed``:
+    gradients that workers have computed to the end, ``lost``: those that no sum has."""
 
     least: int
     workers: int

@@ -243,8 +243,8 @@ class Network(Closing):
         return ticket
 
     def amend(self, machine: int, ticket: int, *, gives: bool = False, least: int | None = None, never: bool = False) -> bool:
-        """Says more of a sum with an offer, now: this worker ``gives`` its values, or ``never`` does, or ``least`` contributors are
-        enough. Returns False: it is over. OSError (EINVAL): it has said that already."""
+        """Says more of a sum with an offer, now: this worker ``gives`` its values, or ``never`` does, or ``least``
+        contributors are enough. Returns False: it is over. OSError (EINVAL): it has said that already."""
         if (tensor := self._offers.get(ticket)) is None:
             return False
         if gives or never:

@@ -4,8 +4,8 @@
     report = explorer.saturate()
 
 To what the explorer checks of every job is added: the sum has each contributor's values once, and nothing else; a contributor has
-given; there are as many as were enough, or nobody was left who might. That all workers are told the same contributors follows from
-the sum behind the offer, on which workers that were told others do not agree: an error.
+given; there are as many as were enough, or nobody was left who might. That all workers are told the same contributors follows
+from the sum behind the offer, on which workers that were told others do not agree: an error.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Chosen(Tensor):
 @dataclass
 class OfferingMachine(WorkerMachine):
     """A worker whose tensors are Chosen. Timers behind those of its slots: of each tensor, that it gives, and that it releases.
-    ``amnesia``: switches may lose their state, so that workers may be told different contributors; that they see it is no fault."""
+    ``amnesia``: switches may lose their state, so that workers may be told different contributors; that they see it is no
+    fault."""
 
     amnesia: bool = False
 

@@ -63,8 +63,8 @@ def check(report: Report, states: int) -> None:
     ((Part(2, rivals=(1,)), Part(2, rivals=(0,))), 500),
 ], ids=str)
 def test_one_switch_whatever_two_workers_do(program, parts, states):
-    """Any number of losses, duplicates and time-outs, in any order; every worker that may give later does so at any time, or never
-    before the end."""
+    """Any number of losses, duplicates and time-outs, in any order; every worker that may give later does so at any time, or
+    never before the end."""
     report = offering(program, PAIR, parts).saturate()
     check(report, states)
     assert report.complete
