@@ -47,6 +47,9 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             }
             if (meta.to != To.NOBODY) {
                 reply.apply(hdr, meta, standard);
+                if (hdr.switchml.msg_type != SWITCHML_OFFER) {
+                    hdr.offer.setInvalid();  // what tells of a version has none
+                }
             } else {
                 mark_to_drop(standard);  // absorbed, or of no use
             }
