@@ -108,6 +108,12 @@ static void take_choice(struct ina_tensors *ts, const struct ina_tensor *tensors
         ts->fingerprint[handle][i] = within(ina_mix(ina_mix(contributors + 1) ^ ts->fingerprint[handle][i]), ts->shift);
 }
 
+/* 1: it may be one of this worker: not a rival of its own. */
+static int is_offer(const struct ina_tensors *ts, const struct ina_offer *offer)
+{
+    return offer->state <= INA_OFFER_PASS && offer->least && offer->least <= ts->workers && !(offer->rivals >> ts->worker & 1);
+}
+
 /* Of a tensor that is submitted: what it has to do with offers. */
 static void choose(struct ina_tensors *ts, const struct ina_tensor *tensors, int handle)
 {
@@ -126,9 +132,7 @@ int ina_tensors_amend(struct ina_tensors *ts, const struct ina_tensor *tensors, 
 {
     struct ina_choice *choice = &ts->choice[handle];
     const struct ina_offer *offer = &tensors[handle].offer;
-    if (choice->part != INA_PART_OFFER || offer->state > INA_OFFER_PASS || !offer->least || offer->least > ts->workers
-        || (choice->state != INA_OFFER_ASK && offer->state != choice->state)
-        || (offer->state == INA_OFFER_GIVE && offer->rivals >> ts->worker & 1))
+    if (choice->part != INA_PART_OFFER || !is_offer(ts, offer) || (choice->state != INA_OFFER_ASK && offer->state != choice->state))
         return -EINVAL;
     choice->state = (uint8_t)offer->state;
     choice->least = (uint8_t)offer->least;
@@ -162,7 +166,7 @@ enum ina_outcome ina_tensors_decide(struct ina_tensors *ts, const struct ina_ten
 static int has_part(const struct ina_tensors *ts, const struct ina_tensor *t)
 {
     switch (t->part) {
-    case INA_PART_OFFER: return ts->offers && ts->workers <= INA_BITMAP_WORKERS && t->offer.least <= ts->workers;
+    case INA_PART_OFFER: return ts->offers && ts->workers <= INA_BITMAP_WORKERS && is_offer(ts, &t->offer);
     case INA_PART_CHOSEN: return ts->ops_end && ts->choice[(ts->ops_end - 1) % INA_MAX_OPS].part == INA_PART_OFFER;
     default: return 1;
     }

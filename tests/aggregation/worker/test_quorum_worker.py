@@ -3,6 +3,7 @@ right one is taken."""
 
 from __future__ import annotations
 
+import errno
 import random
 from dataclasses import replace
 from typing import Any
@@ -12,10 +13,13 @@ import pytest
 from forger import addressed
 from offers import ASK, DATA, DECIDED, GIVE, HEAD, OFFER, OPEN, PASS, VALUES, WIRE, completed
 
+from ina.aggregation import protocols
 from ina.aggregation.wire import layout
 from ina.aggregation.worker import SWITCH, Worker, WorkerConfig, worker_address
+from ina.aggregation.worker.config import fill_tensor
 from ina.aggregation.worker.errors import Event
 from ina.aggregation.worker.offer import Offer
+from ina.base.native import lib
 
 pytestmark = pytest.mark.fast
 CONFIG = WorkerConfig(1, 3, job=2, life=3, slots=4, values=VALUES, protocol="quorum", check="off", timeout=1e3,
@@ -215,3 +219,18 @@ def test_no_bytes_harm_a_worker_that_offers(workers, seed):
             if event.handle == (handle - 1) % 64 and event.code == 0:
                 assert gives or config.worker not in event.contributors
                 assert set(event.contributors) <= set(range(workers))
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+@pytest.mark.parametrize(("least", "rivals"), [(0, 0), (4, 0), (256, 0), (1, 0b010), (1, 2**32 - 1)])
+def test_an_offer_that_cannot_be_one_of_this_worker_is_refused(state, least, rivals):
+    """Also where it is not submitted in Python. Its own rival, a worker would ask without an end."""
+    worker, nothing = Worker(replace(CONFIG)), np.zeros(0, np.int32)
+    tensor = worker._tensors[0]
+    fill_tensor(tensor, nothing, nothing, False, 0, protocols.SUM)
+    tensor.part = lib.INA_PART_OFFER
+    tensor.offer.state, tensor.offer.least, tensor.offer.rivals = state, least, rivals
+    assert worker._protocol.submit(worker._state, worker._tensors, 0, 0) == -errno.EINVAL
+    assert worker.frames_to_send(0) == []
+    tensor.offer.least, tensor.offer.rivals = 1, 0b101
+    assert worker._protocol.submit(worker._state, worker._tensors, 0, 0) == 0

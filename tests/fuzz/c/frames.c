@@ -63,9 +63,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             write_result(right, &template, &config);
         edit(&in, right, 80);
         if (which & 1 && which & 0x7c) /* else the checksum of the headers tells */
-            seal_again(&((struct ina_atp_wire *)right)->check, &((struct ina_atp_wire *)right)->type_flags);
+            seal_again(&((struct ina_atp_wire *)right)->check, &((struct ina_atp_wire *)right)->type_flags, 0);
         else if (which & 0x7c)
-            seal_again(&((struct ina_wire_frame *)right)->check, &((struct ina_wire_frame *)right)->type_overflow_size);
+            seal_again(&((struct ina_wire_frame *)right)->check, &((struct ina_wire_frame *)right)->type_overflow_size,
+                       ina_kinds[((struct ina_wire_frame *)right)->type_overflow_size >> INA_WIRE_TYPE_SHIFT].extra);
         len = which & 2 ? whole - choose(&in, whole) : whole;
         bytes = memcpy(exactly(len), right, len);
         free(right);

@@ -56,7 +56,7 @@ static void frame(struct ina_ps_jobs *jobs, struct input *in, uint64_t now)
     if (bits & 0x20) {
         edit(in, bytes, len < 80 ? len : 80);
         if (take(in, 1) & 7) /* else the checksum of the headers tells */
-            seal_again(&((struct ina_atp_wire *)bytes)->check, &((struct ina_atp_wire *)bytes)->type_flags);
+            seal_again(&((struct ina_atp_wire *)bytes)->check, &((struct ina_atp_wire *)bytes)->type_flags, 0);
     }
     if (bits & 0x80) {
         len -= choose(in, len);

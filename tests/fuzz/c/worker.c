@@ -22,6 +22,7 @@ struct world {
     struct ina_tensor tensors[INA_MAX_OPS];
     void *in[INA_MAX_OPS], *out[INA_MAX_OPS];
     uint8_t flies[INA_MAX_OPS];
+    int chosen; /* handle of the latest tensor with an offer before it, -1: none */
     uint64_t now;
     uint32_t frame_size, next;
     uint8_t *kept[KEPT];
@@ -31,7 +32,7 @@ struct world {
 static struct ina_worker_config config_of(struct input *in)
 {
     const uint32_t bits = (uint32_t)take(in, 2);
-    const int switchml = !strcmp(PROTOCOL.name, "switchml"); /* its option is of shards; the others' are window and exponent */
+    const int switchml = PROTOCOL.options == ina_switchml.options; /* its option is of shards; the others' are window and exponent */
     return (struct ina_worker_config){
         .self = {{2, 0, 0, 0, 1, 0}, 4001, 0x0a000001}, .peer = {{2, 0, 0, 0, 0xff, 0xfe}, 0xbee0, 0x0a00fffe},
         .server = {{2, 0, 0, 0, 0xff, 0xfd}, 0xbed0, 0x0a00fffd}, .job = 1, .life = 1,
@@ -51,8 +52,47 @@ static void forget(struct world *w, uint32_t op)
     w->flies[op] = 0;
 }
 
+/* An offer, right before the tensor that is chosen by it. 0: it is not taken, and neither is one behind it. */
+static int offer(struct world *w, struct input *in)
+{
+    const uint32_t bits = (uint32_t)take(in, 1);
+    const int handle = w->protocol->next_handle(w->state);
+    if (handle < 0) {
+        CHECK(handle == -EAGAIN || handle == -EPIPE);
+        return 0;
+    }
+    forget(w, (uint32_t)handle);
+    w->in[handle] = w->out[handle] = exactly(1);
+    w->tensors[handle] = (struct ina_tensor){
+        .in = w->in[handle], .out = w->out[handle], .part = INA_PART_OFFER,
+        .offer = {.state = bits & 3, .least = bits >> 2 & 7, .rivals = bits >> 5}};
+    const int result = w->protocol->submit(w->state, w->tensors, handle, w->now);
+    CHECK(result == handle || result == -EINVAL || result == -EPIPE || result == -EAGAIN);
+    w->flies[handle] = result == handle;
+    return result == handle;
+}
+
+/* More of the latest offer: it gives, passes, or needs fewer others. */
+static void amend(struct world *w, uint32_t bits)
+{
+    if (w->chosen < 0)
+        return;
+    const int handle = (w->chosen + INA_MAX_OPS - 1) % INA_MAX_OPS;
+    if (!w->flies[w->chosen] || w->tensors[handle].part != INA_PART_OFFER)
+        return;
+    const struct ina_offer before = w->tensors[handle].offer;
+    w->tensors[handle].offer = (struct ina_offer){.state = bits & 3, .least = bits >> 2 & 3, .rivals = bits >> 4 & 3};
+    const int result = w->protocol->amend(w->state, w->tensors, handle, w->now);
+    CHECK(result == 0 || result == -EINVAL);
+    if (result < 0)
+        w->tensors[handle].offer = before;
+    else if ((bits & 3) == INA_OFFER_GIVE)
+        w->tensors[w->chosen].in = w->in[w->chosen];
+}
+
 static void submit(struct world *w, struct input *in)
 {
+    const int chosen = w->protocol->offers && take(in, 1) & 3 && offer(w, in); /* most tensors */
     const int handle = w->protocol->next_handle(w->state);
     const uint32_t bits = (uint32_t)take(in, 1), count = (uint32_t)take(in, 2) % MOST;
     if (handle < 0) {
@@ -72,10 +112,14 @@ static void submit(struct world *w, struct input *in)
     }
     w->tensors[handle] = (struct ina_tensor){
         .in = w->in[handle], .out = w->out[handle], .count = count, .dtype = dtype, .average = bits >> 3 & 1,
-        .reduction = (bits >> 4 & 3) == 3 ? INA_SUM : bits >> 4 & 3, .tag = bits >> 6 & 1};
+        .reduction = (bits >> 4 & 3) == 3 ? INA_SUM : bits >> 4 & 3, .tag = bits >> 6 & 1,
+        .part = chosen ? INA_PART_CHOSEN : INA_PART_PLAIN};
+    if (chosen && w->tensors[(handle + INA_MAX_OPS - 1) % INA_MAX_OPS].offer.state != INA_OFFER_GIVE)
+        w->tensors[handle].in = NULL; /* until it gives */
     const int result = w->protocol->submit(w->state, w->tensors, handle, w->now);
     CHECK(result == handle || result == -EINVAL || result == -EPIPE || result == -EAGAIN);
     w->flies[handle] = result == handle;
+    w->chosen = chosen && result == handle ? handle : -1;
 }
 
 static void send_frames(struct world *w, struct input *in)
@@ -139,15 +183,23 @@ static void answer(struct world *w, struct input *in)
     memset(frame, 0, w->frame_size + 8);
     memcpy(frame, w->kept[slot], whole);
     struct ina_wire_frame *h = (struct ina_wire_frame *)frame;
-    struct ina_check_header *check = w->protocol == &ina_switchml ? &h->check : &((struct ina_atp_wire *)frame)->check;
+    const int switchml = w->protocol == &ina_switchml || w->protocol == &ina_quorum;
+    const int offered = switchml && h->type_overflow_size >> INA_WIRE_TYPE_SHIFT == INA_WIRE_OFFER;
+    struct ina_check_header *check = switchml ? &h->check : &((struct ina_atp_wire *)frame)->check;
     uint32_t len = whole;
     if (how & 1) {
-        sum_of_all(frame, whole, check, w->config.workers);
+        if (offered) { /* decided, or open; mostly with contributors that may be */
+            struct ina_wire_offer *o = (struct ina_wire_offer *)h->payload;
+            o->state = how & 0x10 ? INA_OFFER_OPEN : INA_OFFER_DECIDED;
+            o->ranks = htonl(how & 0x20 ? (uint32_t)take(in, 4) : how >> 6 & 1 ? (1u << w->config.workers) - 1 : 0);
+        } else {
+            sum_of_all(frame, whole, check, w->config.workers);
+        }
         const uint32_t ip = h->net.src_ip;
         const uint16_t port = h->net.src_port;
         h->net.src_ip = h->net.dst_ip, h->net.src_port = h->net.dst_port;
         h->net.dst_ip = ip, h->net.dst_port = port;
-        if (w->protocol != &ina_switchml) { /* ATP's results are of another type, and say who gets them */
+        if (!switchml) { /* ATP's results are of another type, and say who gets them */
             struct ina_atp_wire *a = (struct ina_atp_wire *)frame;
             const uint32_t sent = a->type_flags >> 4;
             a->type_flags = (uint8_t)((sent == INA_ATP_FLOATS ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT) << 4 | (how >> 4 & 7));
@@ -155,20 +207,32 @@ static void answer(struct world *w, struct input *in)
         }
     }
     if (how & 2) /* others are missing */
-        len = w->protocol == &ina_switchml ? INA_WIRE_PAYLOAD + 4 : INA_ATP_PAYLOAD + 4;
+        len = switchml ? INA_WIRE_PAYLOAD + 4 : INA_ATP_PAYLOAD + 4;
     if (how & 2) {
-        frame[INA_INTERNET_SIZE] = w->protocol == &ina_switchml ? INA_WIRE_PENDING << 4 | INA_WIRE_SIZE_NONE : INA_ATP_PENDING << 4;
+        frame[INA_INTERNET_SIZE] = switchml ? INA_WIRE_PENDING << 4 | INA_WIRE_SIZE_NONE : INA_ATP_PENDING << 4;
         h->net.total_len = htons((uint16_t)(len - INA_INTERNET_IP));
         h->net.udp_len = htons((uint16_t)(len - INA_INTERNET_UDP));
     }
     if (how & 4)
         edit(in, frame, len < 80 ? len : 80);
     if (!(how & 0x80)) /* else the checksum of the headers tells */
-        seal_again(check, frame + INA_INTERNET_SIZE);
+        seal_again(check, frame + INA_INTERNET_SIZE, offered && !(how & 2) ? sizeof(struct ina_wire_offer) : 0);
     if (how & 8)
         len -= choose(in, len);
     receive(w, in, frame, len);
     free(frame);
+}
+
+/* Contributors are workers of the job, and this one only if it has given. */
+static void check_contributors(const struct world *w, const struct ina_event *event)
+{
+    const struct ina_tensor *tensor = &w->tensors[event->op];
+    CHECK(!(event->contributors >> w->config.workers));
+    if (tensor->part == INA_PART_OFFER && event->contributors >> w->config.worker & 1)
+        CHECK(tensor->offer.state == INA_OFFER_GIVE);
+    if (tensor->part == INA_PART_CHOSEN && event->contributors >> w->config.worker & 1)
+        CHECK(tensor->in);
+    CHECK(tensor->part != INA_PART_PLAIN || !event->contributors);
 }
 
 static void events(struct world *w)
@@ -179,6 +243,8 @@ static void events(struct world *w)
     for (int i = 0; i < n; i++) {
         CHECK(events[i].type == INA_EVENT_DONE || events[i].type == INA_EVENT_FAILED);
         CHECK((events[i].type == INA_EVENT_DONE) == (events[i].code == INA_OK));
+        if (events[i].type == INA_EVENT_DONE)
+            check_contributors(w, &events[i]);
         if (events[i].op < INA_MAX_OPS && w->flies[events[i].op]) /* once each */
             forget(w, events[i].op);
         else
@@ -199,7 +265,7 @@ static void raw(struct world *w, struct input *in)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, data + size};
-    struct world w = {.protocol = &PROTOCOL, .now = 1};
+    struct world w = {.protocol = &PROTOCOL, .now = 1, .chosen = -1};
     w.config = config_of(&in);
     const size_t bytes = w.protocol->state_size(&w.config);
     if (!bytes)
@@ -217,6 +283,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             case 5: w.now += take(&in, 2) << choose(&in, 24); break;
             case 6: {
                 const uint32_t what = (uint32_t)take(&in, 1);
+                if (what & 0x40 && w.protocol->offers) {
+                    amend(&w, what);
+                    break;
+                }
                 const int result = what & 0x80 ? w.protocol->abort(w.state, INA_ERR_ABORTED, w.now)
                                                : w.protocol->expire(w.state, what & 15, w.now);
                 CHECK(result <= 0);
