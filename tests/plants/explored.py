@@ -98,7 +98,8 @@ PLANTS: dict[str, tuple[Plant, Walk]] = {
     "a row has the kind of the other set": (
         Plant(_PHASE, "kinds.read(kind, meta.row)", "kinds.read(kind, meta.row ^ 1)", STUCK), KINDS),
     "a row keeps the kind that it had first": (
-        Plant(_PHASE, "kinds.write(meta.row, own);", "if (kind == 0) { kinds.write(meta.row, own); }", STUCK), KINDS),
+        Plant(_PHASE, "kinds.write(meta.row, own);\n                if (left",
+              "if (kind == 0) { kinds.write(meta.row, own); }\n if (left", STUCK), KINDS),
     "a result stops no timer": (
         Plant("host/protocol/rto.h", "burst->results++;\n    ina_rto_stop(rto, index);", "burst->results++;", "a timer runs"),
         SUMS),

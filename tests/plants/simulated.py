@@ -166,6 +166,29 @@ ATP = {
     "a new controller asks no switch": control(
         "admission", "        self.unsure = set(self.targets)\n        for switch", "        for switch", LEAKED),
 }
+QUORUM = {
+    "contributors change when they are decided": p4(
+        "quorum/offers", "if (left != 0) {\n            seen", "if (true) {\n            seen"),
+    "it is decided before all have asked": p4("quorum/offers", "seen == meta.full && (", "("),
+    "whom rivals stand for contributes, too": p4("quorum/offers", " && given & hdr.offer.rivals == 0", "", "rivals"),
+    "those that pass are waited for": p4("quorum/offers", " || given | without == meta.full", "", STUCK),
+    "a phase begins with the count of an older one": p4("quorum/offers", "            count = 0;\n", "", "might"),
+    "a phase begins with the contributors of an older one": p4(
+        "quorum/offers", "            given = 0;\n", "", f"have given|might|{STUCK}"),
+    "who gives after it has asked is not heard": p4(
+        "quorum/offers", "if (!known && hdr.offer.state == OFFER_GIVE", "if (!again && hdr.offer.state == OFFER_GIVE",
+        f"might|{STUCK}"),
+    "more are needed than are enough": p4("quorum/offers", "count >= hdr.offer.least", "count > hdr.offer.least", STUCK),
+    "an answer below the root goes to nobody": p4(
+        "quorum/offers", "meta.to = To.CHILDREN;\n                meta.complete = 1;", "meta.complete = 1;", STUCK),
+    "who is late sends its values": c("tensors", "op->absent = !(contributors >> ts->worker & 1);",
+                                      "op->absent = !(contributors >> ts->worker & 1) && !tensors[handle].in;", WRONG),
+    "averages are over all workers": c("tensors", "(contributors ? __builtin_popcount(contributors) : 1)", "ts->workers", WRONG),
+    "what is new of an offer waits for a time-out that is over": c(
+        "switchml", "        slot->state = READY;\n        ina_slots_mark(st, index);\n    }\n    return 0;",
+        "    }\n    return 0;", STUCK),
+}
+PLANTS |= {f"quorum: {name}": Plant(p.file, p.old, p.new, p.violation, p.also, "quorum") for name, p in QUORUM.items()}
 PLANTS |= {f"atp: {name}": Plant(p.file, p.old, p.new, p.violation, p.also, "atp") for name, p in ATP.items()}
 
 

@@ -152,7 +152,6 @@ class _Worker:
     owes: bool = False
     announced: int = 0
     tickets: dict[int, int] = field(default_factory=dict)
-    sources: dict[int, np.ndarray] = field(default_factory=dict)
     outs: dict[int, np.ndarray] = field(default_factory=dict)
     results: dict[int, tuple[int, ...]] = field(default_factory=dict)  # contributors of steps that are over
     spans: list[tuple[str, float, float]] = field(default_factory=list)
@@ -193,10 +192,8 @@ class _Run:
         config, machine = self.config, self.job.machines[worker.number]
         while worker.announced < min(config.steps, worker.step + config.ahead + 1):
             step = worker.announced
-            worker.sources[step] = np.zeros(config.elements, np.float32)
             worker.outs[step] = np.empty(config.elements, np.float32)
-            worker.tickets[step] = self.network.submit(machine, worker.sources[step], worker.outs[step], tag=step, asks=True,
-                                                       offer=Offer(config.enough))
+            worker.tickets[step] = self.network.submit(machine, None, worker.outs[step], tag=step, offer=Offer(config.enough))
             worker.announced += 1
 
     def _computed(self, worker: _Worker, token: int, began: int) -> None:
@@ -211,23 +208,21 @@ class _Run:
             self._give(worker)
 
     def _give(self, worker: _Worker) -> None:
-        machine, step = self.job.machines[worker.number], worker.step
-        worker.sources[step][:] = gradient(worker.number, step, self.config.elements)
         worker.given, worker.owes = True, False
-        ticket = worker.tickets[step]
-        self.network.amend(machine, ticket, gives=True)
+        ticket = worker.tickets[worker.step]
+        self.network.amend(ticket, gradient(worker.number, worker.step, self.config.elements))
         if self.config.deadline:
-            self.network.plan(self.network.now + round(self.config.deadline * PS), lambda: self._release(machine, ticket))
+            self.network.plan(self.network.now + round(self.config.deadline * PS), lambda: self._release(ticket))
 
-    def _release(self, machine: int, ticket: int) -> None:
-        self.network.amend(machine, ticket, least=1)
+    def _release(self, ticket: int) -> None:
+        self.network.amend(ticket, least=1)
 
     def completed(self, completion: Completion) -> None:
         """Notes a worker's sum, which is checked; the worker goes on if it was waiting, or stops to compute."""
         completion.raise_failed()
         worker = self.workers[self._numbers[completion.machine]]
         step = min(worker.tickets)  # sums end in order
-        del worker.tickets[step], worker.sources[step]
+        del worker.tickets[step]
         contributors = completion.event.contributors
         self._check(worker.number, step, worker.outs.pop(step), contributors)
         worker.results[step] = contributors

@@ -17,7 +17,7 @@ from ina.aggregation import protocols
 from ina.aggregation.completion import named as rule_named
 from ina.aggregation.controller.job_records import Job
 from ina.aggregation.entries import JobProgram
-from ina.aggregation.worker.errors import JobTimeout
+from ina.aggregation.worker.errors import Event, JobError, JobTimeout
 from ina.worlds.virtual.fabric import Fabric
 from ina.worlds.virtual.network import Completion
 from ina.worlds.virtual.samples import drawn, wrong
@@ -119,19 +119,34 @@ class Application:
         assert self.job is not None  # it has begun, and not ended
         tensor = self._next[worker]
         self._next[worker] += 1
-        out: np.ndarray = np.empty(self.elements, self.dtype)
-        ticket = self.fabric.submit(self.machines[worker], self._data(tensor)[worker], out, at=now,
-                                    reduction=self._reduction(tensor))
+        ticket, out = self._start(worker, tensor, now)
         self._tickets[ticket] = self.job, tensor, worker, out
 
+    def _start(self, worker: int, tensor: int, now: int) -> tuple[int, np.ndarray]:
+        """Submits a worker's part of a tensor; returns its ticket, and where the result will be."""
+        out: np.ndarray = np.empty(self.elements, self.dtype)
+        return self.fabric.submit(self.machines[worker], self._data(tensor)[worker], out, at=now,
+                                  reduction=self._reduction(tensor)), out
+
+    def _is_no_fault(self, error: JobError) -> bool:
+        """Returns whether a job may end with this error when something that it needs has failed."""
+        return isinstance(error, JobTimeout)
+
+    def _wrong(self, tensor: int, worker: int, out: np.ndarray, event: Event, job: Job, program: JobProgram) -> str:
+        """Returns what is wrong with a result; empty: nothing."""
+        differences = [self._difference(out, event.overflow, rows, self._reduction(tensor), program)
+                       for rows in rule_named(job.rule).contributions(self._data(tensor))]
+        return differences[0] if all(differences) else ""
+
     def _difference(self, out: np.ndarray, overflow: bool, rows: Sequence[np.ndarray], reduction: int,
-                    program: JobProgram) -> str:
-        """Returns what is wrong with a result, if it is to have just these rows; empty: nothing."""
+                    program: JobProgram, over: int = 0) -> str:
+        """Returns what is wrong with a result, if it is to have just these rows; empty: nothing. ``over``: it is to be their
+        average over so many."""
         if reduction == protocols.OWN:
             expected = program.reduced(np.stack(rows))
             return "" if expected is not None and np.array_equal(out, expected) else "a wrong result"
         return wrong(out, overflow, rows, VALUES, maximum=reduction == protocols.MAX, floats=program.floats,
-                     exponent=self.exponent, flags=program.overflows)
+                     exponent=self.exponent, flags=program.overflows, over=over)
 
     def complete(self, completion: Completion, program: JobProgram, now: int) -> str:
         """Handles a finished tensor, if it is its own. Returns why this life is over; empty: it goes on. ``program``: the
@@ -142,16 +157,13 @@ class Application:
         job, tensor, worker, out = submitted
         about = f"tensor {tensor} of {self.name} (job {job.number}, life {job.life}) at worker {worker}"
         if (error := completion.event.error()) is not None:
-            if not isinstance(error, JobTimeout):
+            if not self._is_no_fault(error):
                 raise Violation(f"a wrong sum: {about}: {error}")
             if not self.hindered:
                 raise Violation(f"stuck: nothing that {self.name}, job {job.number}, needs has failed since it began: {error}")
             return f"worker {worker} failed: {error}"
-        reduction, overflow = self._reduction(tensor), completion.event.overflow
-        differences = [self._difference(out, overflow, rows, reduction, program)
-                       for rows in rule_named(job.rule).contributions(self._data(tensor))]
-        if all(differences):
-            raise Violation(f"{differences[0]}: {about}")
+        if wrong_result := self._wrong(tensor, worker, out, completion.event, job, program):
+            raise Violation(f"{wrong_result}: {about}")
         self.results, self.latest = self.results + 1, now
         self._finished[tensor] += 1
         if self._finished[tensor] == len(self.hosts):

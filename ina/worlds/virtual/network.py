@@ -6,6 +6,7 @@ picoseconds, `stats()["digest"]`.
 
 from __future__ import annotations
 
+import errno
 import heapq
 import os
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.worker.block import stats_dict
-from ina.aggregation.worker.config import WorkerConfig, fill_tensor
+from ina.aggregation.worker.config import WorkerConfig, fill_tensor, set_source
 from ina.aggregation.worker.errors import Event, event_from_c
 from ina.aggregation.worker.offer import Offer
 from ina.aggregation.worker.route import Route
@@ -100,7 +101,7 @@ class Network(Closing):
         self._values: dict[int, int] = {}  # of workers: elements of a packet
         self._submitted: dict[int, int] = {}  # of them: elements submitted
         self._tensors: dict[int, tuple[np.ndarray, np.ndarray, Route | None]] = {}  # of a ticket, until its completion is read
-        self._offers: dict[int, CData] = {}  # what was said of them
+        self._offers: dict[int, tuple[int, CData]] = {}  # of them: the machine, and what it has said
         self._states: list[object] = []  # states of machines
         self._ended: dict[int, dict[str, int]] = {}  # counters of workers that have ended
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []  # a heap: ps, number, action
@@ -208,7 +209,7 @@ class Network(Closing):
     def submit(
         self,
         machine: int,
-        source: np.ndarray,
+        source: np.ndarray | None,
         out: np.ndarray | None = None,
         *,
         average: bool = False,
@@ -217,42 +218,54 @@ class Network(Closing):
         reduction: int = protocols.SUM,
         route: Route | None = None,
         offer: Offer | None = None,
-        asks: bool = False,
     ) -> int:
         """Queues the all-reduce of a contiguous int32 or float32 array (default: in place), or its sum along a ``route``, at
-        `at` ps (or now); or a sum of those that the switch chooses, with an ``offer``: one that only asks (``asks``) gives
-        ``source`` later (``amend``).
+        `at` ps (or now); or a sum of those that the switch chooses, with an ``offer``; then ``source`` may be None: ``amend``
+        has it later, or it has none.
 
         OSError (EINVAL): a ``reduction`` that the machine's protocol does not have, or a time before that of an earlier one.
         """
         out = source if out is None else out
+        given = out if source is None else source
+        if out is None or given is None or (source is None and offer is None):
+            raise ValueError("source: None, expected an array, or an offer and `out`")
         tensor = ffi.new("struct ina_tensor *")
-        fill_tensor(tensor, source, out, average, tag, reduction)
+        fill_tensor(tensor, given, out, average, tag, reduction)
         if route is not None:
             route.fill(tensor, self._workers[machine], self._ranks[machine])
         if offer is not None:
-            offer.fill(tensor, self._workers[machine], self._ranks[machine], not (asks or offer.never))
+            offer.fill(tensor, self._workers[machine], self._ranks[machine], source is not None)
             tensor.part = lib.INA_PART_CHOSEN
+            set_source(tensor, 0 if source is None else source.ctypes.data)
         ticket = lib.ina_emulator_submit(self.pointer, machine, tensor, self.now if at is None else at)
-        self._check(ticket, f"tensor of {source.size} elements at machine {machine}")
-        self._tensors[ticket] = (source, out, route)
+        self._check(ticket, f"tensor of {given.size} elements at machine {machine}")
+        self._tensors[ticket] = (given, out, route)
         if offer is not None:
-            self._offers[ticket] = tensor
+            self._offers[ticket] = machine, tensor
         if machine in self._submitted:
-            self._submitted[machine] += source.size
+            self._submitted[machine] += given.size
         return ticket
 
-    def amend(self, machine: int, ticket: int, *, gives: bool = False, least: int | None = None, never: bool = False) -> bool:
-        """Says more of a sum with an offer, now: this worker ``gives`` its values, or ``never`` does, or ``least``
-        contributors are enough. Returns False: it is over. OSError (EINVAL): it has said that already."""
-        if (tensor := self._offers.get(ticket)) is None:
+    def amend(self, ticket: int, source: np.ndarray | None = None, *, least: int | None = None, never: bool = False) -> bool:
+        """Says more of a sum with an offer, now: here is its ``source``, this worker ``never`` has one, or ``least`` contributors are
+        enough. Returns False: it is over. OSError (EINVAL): it has said that already."""
+        if (asked := self._offers.get(ticket)) is None:
             return False
-        if gives or never:
-            tensor.offer.state = lib.INA_OFFER_GIVE if gives else lib.INA_OFFER_PASS
+        machine, tensor = asked
+        said = ffi.new("struct ina_offer *", tensor.offer)
+        if source is not None or never:
+            again = said.state != lib.INA_OFFER_ASK
+            said.state = lib.INA_OFFER_PASS if never else lib.INA_OFFER_GIVE
+            self._check(-errno.EINVAL if again else 0, f"offer of tensor {ticket} at machine {machine}")
         if least is not None:
-            tensor.offer.least = least
-        changed = lib.ina_emulator_amend(self.pointer, machine, ticket, ffi.addressof(tensor, "offer"), getattr(tensor, "in"))
+            said.least = least
+        address = getattr(tensor, "in") if source is None else ffi.cast("void *", source.ctypes.data)
+        changed = lib.ina_emulator_amend(self.pointer, machine, ticket, said, address)
         self._check(changed, f"offer of tensor {ticket} at machine {machine}")
+        tensor.offer = said[0]
+        if source is not None:
+            set_source(tensor, source.ctypes.data)
+            self._tensors[ticket] = (source, *self._tensors[ticket][1:])
         return True
 
     @property

@@ -90,9 +90,10 @@ def drawn(key: tuple[int, ...], workers: int, elements: int, dtype: type, values
 
 
 def wrong(out: np.ndarray, overflow: bool, rows: Sequence[np.ndarray], values: int, *, maximum: bool = False,
-          floats: bool = False, exponent: int | None = None, flags: bool = True) -> str:
+          floats: bool = False, exponent: int | None = None, flags: bool = True, over: int = 0) -> str:
     """Returns what is wrong with a result; empty: nothing. ``floats``: blocks that integers cannot carry go as float32, and do
-    not become NaN. ``exponent``: of fixed point, instead of agreed ones. ``flags``: the protocol tells overflows."""
+    not become NaN. ``exponent``: of fixed point, instead of agreed ones. ``flags``: the protocol tells overflows. ``over``: it
+    is to be an average over so many; 0: a sum."""
     if lane := lane_for(out.dtype):
         if flags and (flag := _wrong_flag(overflow, *((False, False) if maximum else lane.overflows(rows)))):
             return f"a wrong overflow flag: {flag}"
@@ -101,9 +102,9 @@ def wrong(out: np.ndarray, overflow: bool, rows: Sequence[np.ndarray], values: i
             return ""
         twice = [worker for worker, row in enumerate(rows) if row.any() and np.array_equal(out, right + row)]
         return f"the contribution of worker {twice[0]} is in it twice" if twice else "a wrong sum"
-    if _close(out, rows, None, values, floats, exponent):
+    if _close(out, rows, None, values, floats, exponent, over):
         return ""
-    twice = [worker for worker in range(len(rows)) if _close(out, rows, worker, values, floats, exponent)]
+    twice = [worker for worker in range(len(rows)) if _close(out, rows, worker, values, floats, exponent, over)]
     return f"the contribution of worker {twice[0]} is in it twice" if twice else "a wrong sum"
 
 
@@ -114,7 +115,7 @@ def _wrong_flag(flag: bool, must: bool, may: bool) -> str:
 
 @np.errstate(all="ignore")
 def _close(out: np.ndarray, rows: Sequence[np.ndarray], twice: int | None, values: int, floats: bool,
-           exponent: int | None) -> bool:
+           exponent: int | None, over: int) -> bool:
     """Compares with the float32 sum, as closely as its block's largest magnitude allows (README), or as float64 sums of floats
     are. ``twice``: a worker that is in it once more."""
     wide, count = np.stack(rows).astype(float), len(rows)
@@ -127,5 +128,6 @@ def _close(out: np.ndarray, rows: Sequence[np.ndarray], twice: int | None, value
     bound = np.where(beyond, count * total * 2.0**-50, coded) + total * 2.0**-24
     expected = np.where(beyond, right.astype(np.float32) if floats else np.nan, right)
     finite = np.isfinite(expected)
-    near = np.abs(out.astype(float) - right) <= bound
-    return bool(np.all(np.where(finite, near, (out == expected) | np.isnan(out) & np.isnan(expected))))
+    whole = out.astype(float) * max(1, over)
+    near = np.abs(whole - right) <= bound + (total * 2.0**-24 if over else 0)  # an average is rounded once more
+    return bool(np.all(np.where(finite, near, (whole == expected) | np.isnan(whole) & np.isnan(expected))))

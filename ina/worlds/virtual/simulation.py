@@ -48,6 +48,7 @@ from ina.worlds.virtual.control_plane import Calls, Fate, Killed, ServerProcess,
 from ina.worlds.virtual.fabric import Fabric, Source
 from ina.worlds.virtual.leaks import check_server, check_slots, check_switch
 from ina.worlds.virtual.link_faults import LinkFaults, check_routes
+from ina.worlds.virtual.offering_applications import Offering
 
 __all__ = ["Report", "Simulation", "macros"]
 
@@ -143,10 +144,11 @@ class Simulation:
         exponents = (None, 8) if self.protocol.floats else (None,)
         reductions = applied_reductions(self.protocol)
         dtypes = (np.int32, np.float32 if protocols.SUM in reductions else np.int32)
-        return [Application(f"job{i}", self.fabric, (self.seed, i), tuple(group), slots=chance.choice((1, 2, 4)),
-                            elements=VALUES * chance.choice((1, 2, 3, chance.randint(4, 12))),
-                            dtype=chance.choice(dtypes), exponent=chance.choice(exponents),
-                            wraps=self.protocol.wraps(), reductions=reductions)
+        kind = Offering if protocols.has_offers(self.protocol.name) else Application
+        return [kind(f"job{i}", self.fabric, (self.seed, i), tuple(group), slots=chance.choice((1, 2, 4)),
+                     elements=VALUES * chance.choice((1, 2, 3, chance.randint(4, 12))),
+                     dtype=chance.choice(dtypes), exponent=chance.choice(exponents),
+                     wraps=self.protocol.wraps(), reductions=reductions)
                 for i, group in enumerate(groups)]
 
     # ---- time
@@ -176,7 +178,8 @@ class Simulation:
         except Violation as error:
             violation = str(error)
         tensors = sum(application.results for application in self.applications)
-        return Report(self.seed, self.fabric.events, tensors, dict(sorted(self.faults.items())), violation,
+        happened = sum((a.counts for a in self.applications if isinstance(a, Offering)), Counter(self.faults))
+        return Report(self.seed, self.fabric.events, tensors, dict(sorted(happened.items())), violation,
                       tuple(self.story) if violation else ())
 
     def close(self) -> None:

@@ -33,6 +33,15 @@ def test_no_kill_no_restart_and_no_lost_state_makes_a_wrong_sum_or_leaks(seed):
     assert set(report.faults) >= KILLED
 
 
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.later) for seed in range(2, 6))])
+def test_nor_where_switches_decide_which_workers_a_sum_is_of(seed):
+    report = run(seed, "quorum")
+    assert report.violation is None, report
+    assert report.events >= 20_000 and report.tensors > 50
+    assert set(report.faults) >= KILLED
+    assert report.faults["of some"] > 20 and report.faults["of all"]
+
+
 LATER = [pytest.param(*each, marks=pytest.mark.later) for each in (("atp", 2), ("ps", 1))]
 
 
@@ -61,7 +70,7 @@ def test_the_command_says_what_was_done_and_names_the_seed(capsys, tmp_path):
     assert "protocol: 'smoke-signals', expected one of" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("protocol", ["switchml", "atp"])
+@pytest.mark.parametrize("protocol", ["switchml", "atp", "quorum"])
 def test_a_seed_repeats_to_the_event(protocol):
     assert run(3, protocol, 3000) == run(3, protocol, 3000) != run(4, protocol, 3000)
 
@@ -91,6 +100,10 @@ OFTEN = (
     "rows of another incarnation are used", "a job that ends keeps its entries", "slots are given twice",
     "a new controller asks no switch", "a moved job keeps its incarnation", "a tree goes over a dead link",
     "a route goes over a dead link", "a route goes to a host whose link is dead",
+    "quorum: contributors change when they are decided", "quorum: whom rivals stand for contributes, too",
+    "quorum: a phase begins with the count of an older one", "quorum: who gives after it has asked is not heard",
+    "quorum: more are needed than are enough", "quorum: who is late sends its values", "quorum: averages are over all workers",
+    "quorum: what is new of an offer waits for a time-out that is over", "quorum: those that pass are waited for",
     "atp: what overlaps is added", "atp: results free no aggregator", "atp: overflows are not told", "atp: maxima are added",
     "atp: workers take a result of another number", "atp: workers do not say that they send again",
     "atp: who is told to wait asks again at once",

@@ -426,6 +426,8 @@ int ina_emulator_amend(struct ina_emulator *em, uint32_t machine, uint64_t ticke
     if (machine >= em->machines || em->machine[machine]->stopped || !em->machine[machine]->protocol->offers || !ticket)
         return -EINVAL;
     struct ina_machine *m = em->machine[machine];
+    if (m->failed)
+        return 0; /* the job is over */
     for (struct ina_submission *s = m->first; s; s = s->next) {
         if (s->ticket == ticket && s->tensor.part == INA_PART_CHOSEN) {
             s->tensor.offer = *offer;
