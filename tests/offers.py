@@ -71,7 +71,7 @@ def read(frame: bytes) -> tuple[dict[str, dict[str, Any]], tuple]:
 
 @dataclass
 class Row:
-    """What is known of one set of one slot: its phase."""
+    """Phase of one set of one slot."""
 
     tsi: int
     kind: int
@@ -116,7 +116,7 @@ class Reference:
             return []
         if row.decided:
             return [(worker, (tsi, "offer", DECIDED, least, rivals, row.given))]
-        said = bool(row.seen & ranks)  # something
+        asked = bool(row.seen & ranks)  # something
         final = bool((row.given | row.passed) & ranks)  # what it has said does not change
         row.seen |= ranks
         if state == GIVE and not final:
@@ -130,7 +130,7 @@ class Reference:
         if row.seen == self.full and (row.given.bit_count() >= least or not may):
             row.decided = True
             return self._all((tsi, "offer", DECIDED, least, rivals, row.given))
-        if said and (final or state == ASK):  # nothing new
+        if asked and (final or state == ASK):  # nothing new
             return [(worker, (tsi, "offer", OPEN, least, rivals, self.full & ~row.seen or may))]
         return []
 

@@ -43,7 +43,7 @@ LATE = ("next", "drop")
 
 @dataclass(frozen=True)
 class Rule:
-    """When a round is complete, and what becomes of late values; the arguments of Quorum."""
+    """Rule for the end of a round, and for late values; the arguments of Quorum."""
 
     complete: str = "all"
     late: str = "next"
@@ -63,8 +63,8 @@ class Rule:
         if self.replicas:
             members = sorted(rank for group in self.replicas for rank in group)
             if members != [*range(size)] or self.complete != "all":
-                raise ValueError(f"replicas: {[*map(list, self.replicas)]} with complete = {self.complete!r}, expected each of the ranks "
-                                 f"0 to {size - 1} in one group, and 'all': one of each group")
+                raise ValueError(f"replicas: {[*map(list, self.replicas)]} with complete = {self.complete!r}, expected each of "
+                                 f"the ranks 0 to {size - 1} in one group, and 'all': one of each group")
         enough = len(self.replicas) or size
         if self.complete != "all":
             name, _, number = self.complete.partition("=")
@@ -94,9 +94,9 @@ class Quorum:
     on as ever. TypeError, ValueError: an argument cannot be. RuntimeError: the switch has no room, or no such program.
     """
 
-    def __init__(self, like: torch.Tensor, complete: str = "all", *, late: str = "next", deadline: float | None = None, least: int = 1,
-                 ahead: int = 2, replicas: Sequence[Sequence[int]] = (), replay: Sequence[Sequence[int]] | None = None,
-                 group: dist.ProcessGroup | None = None):
+    def __init__(self, like: torch.Tensor, complete: str = "all", *, late: str = "next", deadline: float | None = None,
+                 least: int = 1, ahead: int = 2, replicas: Sequence[Sequence[int]] = (),
+                 replay: Sequence[Sequence[int]] | None = None, group: dist.ProcessGroup | None = None):
         rule = Rule(complete, late, deadline, least, ahead, tuple(map(tuple, replicas)))
         ours: Any = dist.group.WORLD if group is None else group
         if not isinstance(ours, Membership):
@@ -172,8 +172,8 @@ class Quorum:
         out = tensor if out is None else out
         for each in (tensor, out):
             if each is not None and (each.shape != self._like.shape or each.dtype != self._like.dtype):
-                raise ValueError(f"ina: a quorum of {tuple(self._like.shape)} {self._like.dtype}: a tensor of {tuple(each.shape)} "
-                                 f"{each.dtype}")
+                raise ValueError(f"ina: a quorum of {tuple(self._like.shape)} {self._like.dtype}: a tensor of "
+                                 f"{tuple(each.shape)} {each.dtype}")
         if not self._announced:
             raise RuntimeError("ina: the quorum is closed")
         turn = self._announced[0]
@@ -285,8 +285,8 @@ class Buckets:
     """State of the hook ``average_ready``: a Quorum for each bucket, with these arguments (Quorum's). A bucket is known by its
     parameters: when DistributedDataParallel makes others, after its first step, theirs end, and late values with them."""
 
-    def __init__(self, complete: str = "all", *, late: str = "next", deadline: float | None = None, least: int = 1, ahead: int = 2,
-                 replicas: Sequence[Sequence[int]] = (), group: dist.ProcessGroup | None = None):
+    def __init__(self, complete: str = "all", *, late: str = "next", deadline: float | None = None, least: int = 1,
+                 ahead: int = 2, replicas: Sequence[Sequence[int]] = (), group: dist.ProcessGroup | None = None):
         self._make = partial(Quorum, complete=complete, late=late, deadline=deadline, least=least, ahead=ahead, replicas=replicas,
                              group=group)
         self._quorums: list[tuple[list[TensorWeakRef], Quorum]] = []

@@ -32,8 +32,10 @@ def _native(target: Native) -> Iterator[bytes]:
     elif target.harness == "worker.c":
         if target.name == "worker-quorum":  # asks, gives later; gives, and an open and a decided answer
             for part in (0x04, 0x05, 0x06, 0x01):
-                yield bytes([0, 8, 0, 1, part, 0, 0, 40, 0, 0, 0, 9, 1, 3, 6, 0x45, 1, 3, 2, 0, 0x11, 0, 0, 2, 0, 1, 0, 0, 1, 3, 7])
-                yield bytes([0, 8, 0, 1, part, 0, 0, 40, 0, 0, 0, 9, 1, 3, 2, 0, 0x41, 0, 0, 1, 3, 2, 1, 1, 0, 0, 2, 2, 1, 0, 0, 7])
+                yield bytes([0, 8, 0, 1, part, 0, 0, 40, 0, 0, 0, 9, 1, 3, 6, 0x45, 1, 3, 2, 0, 0x11, 0, 0, 2, 0, 1, 0, 0, 1, 3,
+                             7])
+                yield bytes([0, 8, 0, 1, part, 0, 0, 40, 0, 0, 0, 9, 1, 3, 2, 0, 0x41, 0, 0, 1, 3, 2, 1, 1, 0, 0, 2, 2, 1, 0, 0,
+                             7])
         for dtype in (0, 4, 12):
             yield bytes([0, 8, 0, dtype, 0, 40, 0, 0, 0, 9, 1, 3, 2, 0, 1, 0, 2, 1, 1, 0, 7])
             yield bytes(

@@ -78,8 +78,8 @@ def test_other_times_and_networks(distribution):
 
 
 @pytest.mark.parametrize(("keys", "message"), [
-    ({"least": 9}, "least"), ({"late": "wait"}, "late"), ({"algorithm": "ring"}, "algorithm"), ({"protocol": "switchml"}, "protocol"),
-    ({"check": "keyed"}, "check"), ({"jobs": 2}, "jobs"),
+    ({"least": 9}, "least"), ({"late": "wait"}, "late"), ({"algorithm": "ring"}, "algorithm"),
+    ({"protocol": "switchml"}, "protocol"), ({"check": "keyed"}, "check"), ({"jobs": 2}, "jobs"),
 ])
 def test_what_makes_no_sense_is_refused(keys, message):
     with pytest.raises(ConfigError, match=message):

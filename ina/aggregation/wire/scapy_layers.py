@@ -137,7 +137,7 @@ class Receivers(Packet):
 
 
 class Offer(Packet):
-    """What a worker says of the sum that follows, or who contributes to it (p4/include/quorum/headers.p4)."""
+    """A worker's offer to the sum that follows, or who contributes to it (p4/include/quorum/headers.p4)."""
 
     name = "SwitchML offer"
     fields_desc = described(_HEADERS["offer"])

@@ -102,19 +102,19 @@ class Endpoint(Closing):
         tensor = self._offers.get(ticket)
         if tensor is None:
             raise StaleOffer(f"ticket {ticket}: no sum with an offer, or it is over")
-        said = ffi.new("struct ina_offer *", tensor.offer)
-        if (source or never) and said.state != ASK or source and never:
+        changed = ffi.new("struct ina_offer *", tensor.offer)
+        if (source or never) and changed.state != ASK or source and never:
             raise ValueError(f"ticket {ticket}: its values, or that there are none, have been said")
-        said.state = GIVE if source else PASS if never else said.state
+        changed.state = GIVE if source else PASS if never else changed.state
         if least is not None:
             if not 1 <= least <= self.config.workers:
                 raise ValueError(f"least: {least}, expected 1..{self.config.workers}")
-            said.least = least
+            changed.least = least
         address = ffi.cast("void *", source) if source else getattr(tensor, "in")
-        result: int = lib.ina_endpoint_amend(self._endpoint, ticket, said, address)
+        result: int = lib.ina_endpoint_amend(self._endpoint, ticket, changed, address)
         if result < 0:
             raise ValueError(f"ticket {ticket}: its offer is not to be changed so")
-        tensor.offer = said[0]
+        tensor.offer = changed[0]
         if source:
             set_source(tensor, source)
             self._arrays[ticket] = self._arrays.get(ticket), owner

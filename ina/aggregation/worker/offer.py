@@ -22,7 +22,7 @@ ASK, GIVE, PASS = lib.INA_OFFER_ASK, lib.INA_OFFER_GIVE, lib.INA_OFFER_PASS
 
 @dataclass(frozen=True)
 class Offer:
-    """What a worker says of a sum.
+    """A worker's offer to a sum.
 
     Attributes:
         least: so many contributors are enough, once all workers have asked; 1 to the workers of the job.

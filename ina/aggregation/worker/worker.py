@@ -79,7 +79,8 @@ class Worker(Block):
         state, was = before.offer.state, before.offer.least
         if source is not None:
             if source.dtype != arrays[1].dtype or source.size != arrays[1].size or not source.flags.c_contiguous:
-                raise ValueError(f"source: {source.dtype} x {source.size}, expected {arrays[1].dtype} x {arrays[1].size}, contiguous")
+                raise ValueError(f"source: {source.dtype} x {source.size}, expected {arrays[1].dtype} x {arrays[1].size}, "
+                                 "contiguous")
             before.offer.state = lib.INA_OFFER_GIVE
         if never:
             before.offer.state = lib.INA_OFFER_PASS

@@ -135,8 +135,8 @@ class Stragglers(Networked):
     def why(self, run: dict, summary: dict) -> Finding:
         """Says what a step consists of."""
         compute, step = 1e3 * self.compute, summary["step_ms"]
-        text = (f"a step takes {step:.1f} ms, a worker computes for {compute:.1f} ms on average; {summary['partial']:.0%} of the sums "
-                f"are without some worker")
+        text = (f"a step takes {step:.1f} ms, a worker computes for {compute:.1f} ms on average; {summary['partial']:.0%} of the "
+                "sums are without some worker")
         return Finding(summary["job"], "straggler" if step > 1.1 * compute else "compute", text)
 
 

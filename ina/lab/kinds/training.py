@@ -170,8 +170,8 @@ class Training(Placed):
     protocol: str = key(protocols.DEFAULT, "what switch and workers speak")
     codec: str = key(codecs.DEFAULT, "how gradients travel with ina: any codec (docs/guide/codecs.md); one that remembers "
                      "(error feedback) is made for each bucket; auto:NAME,NAME chooses by measured times")
-    complete: str = key("", "k=3: the average of the first 3 ranks that are ready is enough, with back ends whose protocol has that (quorum); "
-                        "empty: of all")
+    complete: str = key("", "k=3: the average of the first 3 ranks that are ready is enough, with back ends whose protocol has "
+                        "that (quorum); empty: of all")
     late: str = key("next", "what is late: is added to the rank's next gradient, or dropped (drop)", choices=("next", "drop"))
     deadline: float = key(0.0, "s after a rank has given, from which on the average of those that have is enough for it; 0: none",
                           limits.TIME)

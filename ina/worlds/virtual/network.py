@@ -247,22 +247,22 @@ class Network(Closing):
         return ticket
 
     def amend(self, ticket: int, source: np.ndarray | None = None, *, least: int | None = None, never: bool = False) -> bool:
-        """Says more of a sum with an offer, now: here is its ``source``, this worker ``never`` has one, or ``least`` contributors are
-        enough. Returns False: it is over. OSError (EINVAL): it has said that already."""
+        """Says more of a sum with an offer, now: here is its ``source``, this worker ``never`` has one, or ``least`` contributors
+        are enough. Returns False: it is over. OSError (EINVAL): it has said that already."""
         if (asked := self._offers.get(ticket)) is None:
             return False
         machine, tensor = asked
-        said = ffi.new("struct ina_offer *", tensor.offer)
+        terms = ffi.new("struct ina_offer *", tensor.offer)
         if source is not None or never:
-            again = said.state != lib.INA_OFFER_ASK
-            said.state = lib.INA_OFFER_PASS if never else lib.INA_OFFER_GIVE
+            again = terms.state != lib.INA_OFFER_ASK
+            terms.state = lib.INA_OFFER_PASS if never else lib.INA_OFFER_GIVE
             self._check(-errno.EINVAL if again else 0, f"offer of tensor {ticket} at machine {machine}")
         if least is not None:
-            said.least = least
+            terms.least = least
         address = getattr(tensor, "in") if source is None else ffi.cast("void *", source.ctypes.data)
-        changed = lib.ina_emulator_amend(self.pointer, machine, ticket, said, address)
+        changed = lib.ina_emulator_amend(self.pointer, machine, ticket, terms, address)
         self._check(changed, f"offer of tensor {ticket} at machine {machine}")
-        tensor.offer = said[0]
+        tensor.offer = terms[0]
         if source is not None:
             set_source(tensor, source.ctypes.data)
             self._tensors[ticket] = (source, *self._tensors[ticket][1:])

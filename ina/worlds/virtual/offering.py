@@ -169,5 +169,5 @@ def offering(
     samples = [exact(1, number, len(parts), elements, dtype, values) for number in range(count)]
     work = [[Chosen(sample.rows[worker], np.zeros(0), sample=sample, parts=parts) for sample in samples]
             for worker in range(len(parts))]
-    return job(compiled, topology, slots=slots, values=values, protocol=protocol, work=work, restarts=restarts, first=first, late=late,
-               machine=ForgetfulMachine if restarts else OfferingMachine)
+    return job(compiled, topology, slots=slots, values=values, protocol=protocol, work=work, restarts=restarts, first=first,
+               late=late, machine=ForgetfulMachine if restarts else OfferingMachine)

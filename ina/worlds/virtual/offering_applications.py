@@ -30,7 +30,7 @@ HOW = ("gives", "gives", "gives later", "gives later", "passes", "passes later")
 
 @dataclass(frozen=True)
 class Part:
-    """What a worker does about one sum: ``how`` of HOW, or it "asks" only; ``lower``: how many are enough, if it says so later;
+    """A worker's part in one sum: ``how`` of HOW, or it "asks" only; ``lower``: how many are enough, if it says so later;
     ps after which it says more."""
 
     how: str
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass
 class Said:
-    """What the workers of a job have said of one sum so far, and who contributes."""
+    """Record of what the workers of a job have said of one sum so far, and who contributes."""
 
     parts: list[Part]
     average: bool

@@ -138,7 +138,7 @@ def tree(name) -> Switches:
 
 
 def heard(expected: list[tuple[int, tuple]]) -> list[tuple[int, tuple]]:
-    """Who gets what the root answers: what it sends to one child goes to all workers below that."""
+    """Receivers of what the root answers: what it sends to one child goes to all workers below that."""
     if len(expected) != 1:
         return expected
     ((worker, answer),) = expected

@@ -81,7 +81,7 @@ class Offering(Stream):
         super().begin()
 
     def spoilt(self, port: int, frame: bytes) -> tuple[int, bytes]:
-        """Of an offer: with right checksums, often with a field of it changed."""
+        """Frame of an offer: with right checksums, often with a field of it changed."""
         if frame[42] >> 4 != OFFER or self.rng.random() < 0.3:
             return super().spoilt(port, frame)
         data, end = bytearray(frame), CHECK + 24
@@ -169,7 +169,7 @@ class Passes(World):
 
 @dataclass
 class Phase:
-    """What workers have sent in a phase, and what they were told."""
+    """Record of what workers have sent in a phase, and what they were told."""
 
     sent: set[int] = field(default_factory=set)
     gave: set[int] = field(default_factory=set)
@@ -250,7 +250,7 @@ def test_who_comes_between_is_not_forgotten():
 
 @pytest.mark.parametrize("before", [0, 1], ids=["decides", "tells"])
 def test_a_pass_of_an_offer_that_is_lost(before):
-    """Of that which decides. It is told when it is sent once more, and so are all."""
+    """Loss of the pass that decides. It is told when it is sent once more, and so are all."""
     world = Passes(twin(), 2)
     job = world.admit(2)
     assert world.step(world.offer(job, 0, 0, GIVE), 0) + world.finish() == []

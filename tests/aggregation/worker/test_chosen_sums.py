@@ -76,7 +76,8 @@ def job(program: Program, workers: int, loss: float = 0.0, check: str = "sum") -
         thread.join(LONG)
 
 
-def begin(endpoint: Endpoint, out: np.ndarray, offer: Offer, source: np.ndarray | None = None, average: bool = False, tag: int = 0) -> int:
+def begin(endpoint: Endpoint, out: np.ndarray, offer: Offer, source: np.ndarray | None = None, average: bool = False,
+          tag: int = 0) -> int:
     return endpoint.submit_at(0 if source is None else source.ctypes.data, out.ctypes.data, out.size, out.dtype, (source, out),
                               average=average, offer=offer, tag=tag)
 
@@ -130,7 +131,8 @@ def test_who_asks_may_give_and_fewer_may_be_enough(program):
         with pytest.raises(ValueError, match="have been said"):
             endpoints[0].amend(tickets[0], given[1].ctypes.data, given[1])
         assert endpoints[0].amend(tickets[0], least=2)
-        assert [endpoint.wait(ticket, LONG).contributors for endpoint, ticket in zip(endpoints, tickets, strict=True)] == [(0, 2)] * 3
+        events = [endpoint.wait(ticket, LONG) for endpoint, ticket in zip(endpoints, tickets, strict=True)]
+        assert [event.contributors for event in events] == [(0, 2)] * 3
         assert all(np.array_equal(out, given[0] + given[2]) for out in outs)
 
 
@@ -152,7 +154,8 @@ def test_one_of_rivals_is_enough(program):
     with job(program, 4) as endpoints:
         for turn in range(6):
             outs = [np.zeros(300, np.float32) for _ in range(4)]
-            tickets = [begin(endpoint, out, Offer(2, rivals=[i ^ 1])) for i, (endpoint, out) in enumerate(zip(endpoints, outs, strict=True))]
+            tickets = [begin(endpoint, out, Offer(2, rivals=[i ^ 1]))
+                       for i, (endpoint, out) in enumerate(zip(endpoints, outs, strict=True))]
             for i in random.Random(turn).sample(range(4), 4):
                 endpoints[i].amend(tickets[i], pairs[i // 2].ctypes.data, pairs[i // 2])
             for endpoint, ticket in zip(endpoints, tickets, strict=True):
@@ -209,8 +212,9 @@ def test_workers_that_mean_other_tensors_do_not_agree(program):
 
 
 @pytest.mark.parametrize(("offer", "message"), [
-    (Offer(0), "least = 0, expected 1..2"), (Offer(3), "least = 3, expected 1..2"), (Offer(1, rivals=[0]), "rivals .0. of worker 0"),
-    (Offer(1, rivals=[2]), "rivals .2. of worker 0"), (Offer(1, never=True), "values of a worker that never"),
+    (Offer(0), "least = 0, expected 1..2"), (Offer(3), "least = 3, expected 1..2"),
+    (Offer(1, rivals=[0]), "rivals .0. of worker 0"), (Offer(1, rivals=[2]), "rivals .2. of worker 0"),
+    (Offer(1, never=True), "values of a worker that never"),
 ])
 def test_wrong_offers_are_refused_where_they_are_made(program, offer, message):
     with job(program, 2) as endpoints:

@@ -50,7 +50,7 @@ def bare(frame: bytes, kinds: tuple[str, ...]) -> dict[str, dict[str, Any]]:
 
 
 def changed(config: WorkerConfig, frame: bytes, **changes: Any) -> bytes:
-    """What the switch sends: the frame turned round, with these fields of its headers, as offer__state=4."""
+    """Answer of the switch: the frame turned round, with these fields of its headers, as offer__state=4."""
     headers = bare(addressed(frame, config.switch, config.address), HEAD)
     for change, value in changes.items():
         header, name = change.split("__")

@@ -27,6 +27,7 @@ ODD = Topology(  # two workers at one leaf, one at the other
     (Link("h1", "s1"), Link("h2", "s1"), Link("h3", "s2"), Link("s1", "s3"), Link("s2", "s3")),
 )
 ONE, TWO = Part(1), Part(2)
+LATER_ONE, LATER_TWO = (ONE, Part(1, "later")), (TWO, Part(2, "later"))
 
 
 def compiled(folder: Path) -> Program:
@@ -51,7 +52,7 @@ def check(report: Report, states: int) -> None:
 
 @pytest.mark.parametrize(("parts", "states"), [
     ((ONE, ONE), 300),
-    ((ONE, Part(1, "later")), 1_000),
+    (LATER_ONE, 1_000),
     ((Part(1, "later"), Part(1, "later")), 3_000),
     ((Part(2, "later"), Part(2, "later")), 1_500),
     ((ONE, Part(1, "not")), 300),
@@ -79,13 +80,13 @@ def test_one_switch_whatever_two_workers_do(program, parts, states):
     ({"first": 2**32 - 1}, 1_000),
 ], ids=str)
 def test_what_follows_an_offer(program, options, states):
-    check(offering(program, PAIR, (ONE, Part(1, "later")), **options).saturate(max_states=60_000), states)
+    check(offering(program, PAIR, LATER_ONE, **options).saturate(max_states=60_000), states)
 
 
 @pytest.mark.parametrize(("topology", "parts"), [
     (THREE, (TWO, TWO, Part(2, "later"))),
     (THREE, (Part(2, rivals=(1,)), Part(2, rivals=(0,)), Part(2, "later"))),
-    (LEAVES, (ONE, Part(1, "later"))),
+    (LEAVES, LATER_ONE),
     (LEAVES, (Part(2, "never"), Part(2, "later"))),
     (ODD, (ONE, Part(1, "later"), Part(1, "not"))),
 ], ids=lambda each: each.name if isinstance(each, Topology) else str(each))
@@ -96,19 +97,20 @@ def test_more_workers_and_trees(program, topology, parts):
 @pytest.mark.parametrize("topology", [PAIR, LEAVES], ids=lambda topology: topology.name)
 def test_no_wrong_sum_when_switches_lose_their_state(program, topology):
     """Then workers may be told other contributors than others: they do not agree on the sum that follows, which is an error."""
-    report = offering(program, topology, (ONE, Part(1, "later")), elements=8, restarts=True).saturate(max_states=40_000, finish=False)
+    walk = offering(program, topology, LATER_ONE, elements=8, restarts=True)
+    report = walk.saturate(max_states=40_000, finish=False)
     check(report, 8_000)
 
 
 @pytest.mark.parametrize(("topology", "parts", "options", "states"), [
-    (PAIR, (ONE, Part(1, "later")), {}, 1_000),
+    (PAIR, LATER_ONE, {}, 1_000),
     (PAIR, (Part(2, "never"), Part(2, "never")), {}, 300),
     (PAIR, (Part(2, releases=True), Part(2, "later")), {}, 3_000),
     (PAIR, (Part(2, rivals=(1,)), Part(2, rivals=(0,))), {}, 500),
-    (PAIR, (ONE, Part(1, "later")), {"count": 2, "elements": 8}, 4_000),
-    (PAIR, (ONE, Part(1, "later")), {"first": 2**32 - 1}, 1_000),
+    (PAIR, LATER_ONE, {"count": 2, "elements": 8}, 4_000),
+    (PAIR, LATER_ONE, {"first": 2**32 - 1}, 1_000),
     (THREE, (TWO, TWO, Part(2, "later")), {"elements": 8}, 10_000),
-    (LEAVES, (ONE, Part(1, "later")), {"elements": 8}, 800),
+    (LEAVES, LATER_ONE, {"elements": 8}, 800),
     (ODD, (ONE, Part(1, "later"), Part(1, "not")), {"elements": 8}, 5_000),
 ], ids=lambda each: each.name if isinstance(each, Topology) else str(each))
 def test_the_twin_for_tofino(twin, topology, parts, options, states):
@@ -117,7 +119,7 @@ def test_the_twin_for_tofino(twin, topology, parts, options, states):
 
 @pytest.mark.parametrize("topology", [PAIR, LEAVES], ids=lambda topology: topology.name)
 def test_no_wrong_sum_when_tofinos_lose_their_state(twin, topology):
-    explorer = offering(twin, topology, (ONE, Part(1, "later")), elements=8, restarts=True)
+    explorer = offering(twin, topology, LATER_ONE, elements=8, restarts=True)
     check(explorer.saturate(max_states=40_000, finish=False), 8_000)
 
 
@@ -125,30 +127,33 @@ OFFERS = "p4/include/quorum/offers.p4"
 ALL_HERE, ADDED = "seen == meta.full && ", "            if (!known && hdr.offer.state == OFFER_GIVE"
 DEFECTS = {
     "contributors change when they are decided": (
-        Plant(OFFERS, "if (left != 0) {\n            seen", "if (true) {\n            seen"), (ONE, Part(1, "later")), "agree|sum"),
-    "it is decided before all have asked": (Plant(OFFERS, ALL_HERE, ""), (ONE, Part(1, "later")), "."),
+        Plant(OFFERS, "if (left != 0) {\n            seen", "if (true) {\n            seen"), LATER_ONE, "agree|sum"),
+    "it is decided before all have asked": (Plant(OFFERS, ALL_HERE, ""), LATER_ONE, "."),
     "whom rivals stand for contributes, too": (
         Plant(OFFERS, " && given & hdr.offer.rivals == 0", ""), (Part(2, rivals=(1,)), Part(2, rivals=(0,))), "rival"),
     "those that pass are waited for": (
         Plant(OFFERS, " || given | without == meta.full", ""), (TWO, Part(2, "never")), "does not finish"),
     "a phase begins with the count of an older one": (
-        Plant(OFFERS, "            count = 0;\n", ""), (TWO, Part(2, "later")), "might"),
-    "who has given counts once more": (Plant(OFFERS, "if (!known && hdr.offer.state == OFFER_GIVE", "if (hdr.offer.state == OFFER_GIVE"),
-                                       (TWO, Part(2, "later")), "might"),
+        Plant(OFFERS, "            count = 0;\n", ""), LATER_TWO, "might"),
+    "who has given counts once more": (
+        Plant(OFFERS, "if (!known && hdr.offer.state == OFFER_GIVE", "if (hdr.offer.state == OFFER_GIVE"),
+                                       LATER_TWO, "might"),
     "who gives after it has asked is not heard": (
-        Plant(OFFERS, ADDED, "            if (!again && hdr.offer.state == OFFER_GIVE"), (TWO, Part(2, "later")), "might"),
+        Plant(OFFERS, ADDED, "            if (!again && hdr.offer.state == OFFER_GIVE"), LATER_TWO, "might"),
     "a packet that asks again is answered as if it were decided": (
-        Plant(OFFERS, "            if (left == 0) {\n                hdr.offer.state", "            if (true) {\n                hdr.offer.state"),
-        (TWO, Part(2, "later")), "agree"),
+        Plant(OFFERS, "            if (left == 0) {\n                hdr.offer.state",
+              "            if (true) {\n                hdr.offer.state"),
+        LATER_TWO, "agree"),
     "the result of another phase is taken": (
         Plant("p4/include/switchml/phase.p4", "hdr.switchml.tsi != tsi", "!hdr.offer.isValid() && hdr.switchml.tsi != tsi"),
-        (ONE, Part(1, "later")), "."),
+        LATER_ONE, "."),
     "workers do not compare contributors": (
-        Plant("host/protocol/tensors.c", "contributors + 1) ^ ts->fingerprint", "1) ^ ts->fingerprint", protocol="quorum"), None, "sum"),
+        Plant("host/protocol/tensors.c", "contributors + 1) ^ ts->fingerprint", "1) ^ ts->fingerprint",
+              protocol="quorum"), None, "sum"),
     "who is late sends its values": (
         Plant("host/protocol/tensors.c", "op->absent = !(contributors >> ts->worker & 1);",
               "op->absent = !(contributors >> ts->worker & 1) && !tensors[handle].in;", protocol="quorum"),
-        (ONE, Part(1, "later")), "sum"),
+        LATER_ONE, "sum"),
 }
 
 
@@ -158,6 +163,6 @@ def test_seeded_defects_are_found(name):
     defect, parts, violation = DEFECTS[name]
     forgetful = parts is None
     with tempfile.TemporaryDirectory() as folder, planted(defect, Path(folder)) as p4:
-        report = offering(compiled(p4), PAIR, parts or (ONE, Part(1, "later")), restarts=forgetful, elements=8 if forgetful else 40,
+        report = offering(compiled(p4), PAIR, parts or LATER_ONE, restarts=forgetful, elements=8 if forgetful else 40,
                           count=1 if forgetful else 2).saturate(max_states=60_000, finish=not forgetful)
     assert report.violation is not None and re.search(violation, report.violation), report
