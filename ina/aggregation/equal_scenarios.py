@@ -160,8 +160,7 @@ def _switchml(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[
 
 
 def _offers(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Packet], list[Packet]]:
-    """Returns packets by which workers offer to contribute, and answers from above; and those that systematic sequences are
-    made of."""
+    """Returns packets by which workers offer to contribute, and answers from above; and those of systematic sequences."""
     wire, rng = layout.load(values, p4_dir() / "include/quorum/headers.p4"), random.Random(2)
     code = wire.constants["SIZE_CODE"]
     states = {name: wire.constants[f"OFFER_{name.upper()}"] for name in ("ask", "give", "pass", "open", "decided")}

@@ -103,8 +103,8 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
                 } else {
                     if (meta.drop == Drop.NONE && way == Way.KEPT) {
                         phase.apply(hdr, meta);
-                        if (hdr.bridge.pass == Pass.ARRIVE || meta.changes == 1) {
-                            rounds.apply(hdr.bridge);
+                        if (hdr.bridge.pass == Pass.ARRIVE || hdr.bridge.pass == Pass.OFFER) {
+                            rounds.apply(hdr.bridge, meta.changes);
                             if (hdr.carried.isValid()) {
                                 given.apply(hdr.bridge, hdr.carried.given, meta.given, meta.changes);
                                 without.apply(hdr.bridge, hdr.carried.without, meta.without, meta.changes);

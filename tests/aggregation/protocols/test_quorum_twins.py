@@ -81,7 +81,7 @@ class Offering(Stream):
         super().begin()
 
     def spoilt(self, port: int, frame: bytes) -> tuple[int, bytes]:
-        """Frame of an offer: with right checksums, often with a field of it changed."""
+        """Offers often have a field changed, and right checksums."""
         if frame[42] >> 4 != OFFER or self.rng.random() < 0.3:
             return super().spoilt(port, frame)
         data, end = bytearray(frame), CHECK + 24
@@ -169,7 +169,7 @@ class Passes(World):
 
 @dataclass
 class Phase:
-    """Record of what workers have sent in a phase, and what they were told."""
+    """A phase: what workers have sent in it, and what they were told."""
 
     sent: set[int] = field(default_factory=set)
     gave: set[int] = field(default_factory=set)
@@ -248,9 +248,29 @@ def test_who_comes_between_is_not_forgotten():
     assert [(port, world.answer(frame)) for port, frame in sorted(out)] == [(0, (0, DECIDED, 3)), (1, (0, DECIDED, 3))]
 
 
+def test_an_ask_for_fewer_that_comes_between_is_not_forgotten():
+    """Two are enough for the one that gives, one for the other: whose packet counts last decides."""
+    world = Passes(twin(), 2)
+    job = world.admit(2)
+    out = world.step(world.offer(job, 0, 0, GIVE, least=2), 0) + world.step(world.offer(job, 1, 0, ASK, least=1), 1)
+    out += world.finish()
+    assert [(port, world.answer(frame)) for port, frame in sorted(out)] == [(0, (0, DECIDED, 1)), (1, (0, DECIDED, 1))]
+
+
+@pytest.mark.parametrize("state", [GIVE, PASS])
+def test_as_many_workers_as_there_can_be_at_one_time(state):
+    """One gets through each time: all others arrive once more."""
+    world, workers = Passes(twin(), 32), 32
+    job = world.admit(workers)
+    out = [sent for worker in range(workers) for sent in world.step(world.offer(job, worker, 0, state, least=32), worker)]
+    out += world.finish()
+    assert world.again == workers * (workers - 1) // 2
+    assert [world.answer(frame) for _, frame in out] == [(0, DECIDED, 2**32 - 1 if state == GIVE else 0)] * workers
+
+
 @pytest.mark.parametrize("before", [0, 1], ids=["decides", "tells"])
 def test_a_pass_of_an_offer_that_is_lost(before):
-    """Loss of the pass that decides. It is told when it is sent once more, and so are all."""
+    """The deciding packet loses one. It is told when it is sent once more, and so are all."""
     world = Passes(twin(), 2)
     job = world.admit(2)
     assert world.step(world.offer(job, 0, 0, GIVE), 0) + world.finish() == []

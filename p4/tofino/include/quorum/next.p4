@@ -12,8 +12,11 @@ control AfterOffer(inout packet_t hdr, in state_t meta, inout ingress_intrinsic_
         traffic.ucast_egress_port = RECIRCULATION;
         traffic.bypass_egress = SKIPS_EGRESS;
     }
+    action offer() {
+        hdr.bridge.first = 0;  // it has begun
+        go_round(Pass.OFFER);
+    }
     action arrive() {
-        hdr.bridge.first = 0;
         hdr.carried.setInvalid();
         go_round(Pass.ARRIVE);
     }
@@ -46,15 +49,15 @@ control AfterOffer(inout packet_t hdr, in state_t meta, inout ingress_intrinsic_
         go_round(Pass.FINISH);
     }
     table what {
-        key = { hdr.bridge.pass: ternary; meta.changes: ternary; hdr.bridge.round: ternary; meta.verdict: ternary; }
-        actions = { go_round; arrive; absorb; tell_decided; tell_open; tell_not_asked; }
+        key = { hdr.bridge.pass: ternary; hdr.bridge.round: ternary; meta.verdict: ternary; }
+        actions = { offer; arrive; absorb; tell_decided; tell_open; tell_not_asked; }
         const entries = {
-            (Pass.ARRIVE, _, _, _):                 go_round(Pass.OFFER);
-            (_,           1, 0, _):                 arrive();  // another came between
-            (_,           _, _, Verdict.DECIDES):   tell_decided(To.CHILDREN);
-            (_,           _, _, Verdict.DECIDED):   tell_decided(To.SENDER);
-            (_,           _, _, Verdict.OPEN):      tell_open();
-            (_,           _, _, Verdict.NOT_ASKED): tell_not_asked();
+            (Pass.ARRIVE, _, _):                 offer();
+            (_,           0, _):                 arrive();  // another came between
+            (_,           _, Verdict.DECIDES):   tell_decided(To.CHILDREN);
+            (_,           _, Verdict.DECIDED):   tell_decided(To.SENDER);
+            (_,           _, Verdict.OPEN):      tell_open();
+            (_,           _, Verdict.NOT_ASKED): tell_not_asked();
         }
         const default_action = absorb();
         size = 6;

@@ -7,15 +7,15 @@
  *   without     one word: workers that have passed; all bits, which no job that is open can have: it is decided
  *
  *   ARRIVE   admitted? -> passed on? -> which phase of the slot? -> round, given and without, as they are, are taken along
- *   OFFER    what would they be with this offer? decided? -> is the round still that? then it is the next, and they are changed;
- *            if not, another offer came between, and this one arrives once more
+ *   OFFER    what would they be with this offer? decided? -> is the round still that? then that is done, and where they change the
+ *            next round begins; if not, another offer came between, and this one arrives once more
  *   FINISH   of a packet that is answered; decided: the phase has ended
  *
- * Whether an offer changes a word depends on what all have, so no stateful ALU can tell. But packets reach registers in one order, the
- * same at each: an OFFER pass whose round fits sees and changes everything as if it were alone since it arrived. A decision is such a
- * change, and makes all workers known, none of which is ever added then: so contributors never change once decided. Who comes between
- * the decision and FINISH is told the same. A packet that is lost between passes has changed nothing, or is answered when it is
- * sent once more (docs/design/tna-programs.md).
+ * Whether an offer changes a word depends on bits of both, so no stateful ALU can tell. But packets reach registers in one order, the
+ * same at each: an OFFER pass whose round fits sees and changes everything as if nobody had come since it arrived. A decision is such
+ * a change, and makes all workers known, none of which is ever added then: so contributors never change once decided. Who comes
+ * between the decision and FINISH is told the same. A packet that is lost between passes has changed nothing, or is answered when
+ * it is sent once more (docs/design/tna-programs.md).
  */
 #ifndef INA_TOFINO_OFFERS_P4
 #define INA_TOFINO_OFFERS_P4
@@ -300,12 +300,13 @@ control Set(in bridge_t bridge, inout bit<32> workers, in bit<32> changed, in bi
         key = { changes: ternary; bridge.first: ternary; bridge.round: ternary; }
         actions = { begin; look; change; NoAction; }
         const entries = {
-            (0, 1, _): begin();
-            (0, _, _): look();
             (1, _, 1): change();
+            (1, _, _): NoAction();
+            (_, 1, _): begin();
+            (_, _, _): look();
         }
         const default_action = NoAction();
-        size = 3;
+        size = 4;
     }
     apply {
         operate.apply();

@@ -15,8 +15,14 @@
 #define MORE_COUNTS
 #endif
 
+#ifdef OFFERS  // of a program that has phases of another kind (../quorum/offers.p4)
+#define AND_CHANGES , in bit<8> changes
+#else
+#define AND_CHANGES
+#endif
+
 /* The number of the round that a packet belongs to. */
-control Rounds(inout bridge_t bridge) {
+control Rounds(inout bridge_t bridge AND_CHANGES) {
     Register<bit<16>, place_t>(ROWS, 0) rounds;
     RegisterAction<bit<16>, place_t, bit<16>>(rounds) next_ = {
         void apply(inout bit<16> round, out bit<16> now) {
@@ -29,7 +35,7 @@ control Rounds(inout bridge_t bridge) {
             now = round;
         }
     };
-#ifdef OFFERS  // only what belongs to the round that it was is done, and then it is the next (../quorum/offers.p4)
+#ifdef OFFERS  // what an offer would do is right only in the round that it is of; if it changes anything, the next begins
     RegisterAction<bit<16>, place_t, bit<16>>(rounds) change_ = {
         void apply(inout bit<16> round, out bit<16> said) {
             said = 0;
@@ -39,12 +45,23 @@ control Rounds(inout bridge_t bridge) {
             }
         }
     };
+    RegisterAction<bit<16>, place_t, bit<16>>(rounds) compare_ = {
+        void apply(inout bit<16> round, out bit<16> said) {
+            said = 0;
+            if (round == bridge.round) {
+                said = 1;
+            }
+        }
+    };
     action change() {
         bridge.round = change_.execute(bridge.row);
     }
-#define ROUND_KEY bridge.pass: ternary; bridge.first: ternary;
-#define ROUND_ACTIONS next; look; change; NoAction;
-#define ROUND_ENTRIES (Pass.OFFER, _): change(); (_, 1): next(); (_, _): look();
+    action compare() {
+        bridge.round = compare_.execute(bridge.row);
+    }
+#define ROUND_KEY bridge.pass: ternary; changes: ternary; bridge.first: ternary;
+#define ROUND_ACTIONS next; look; change; compare; NoAction;
+#define ROUND_ENTRIES (Pass.OFFER, 1, _): change(); (Pass.OFFER, _, _): compare(); (_, _, 1): next(); (_, _, _): look();
 #else
 #define ROUND_KEY bridge.first: ternary;
 #define ROUND_ACTIONS next; look; NoAction;
@@ -62,7 +79,7 @@ control Rounds(inout bridge_t bridge) {
         actions = { ROUND_ACTIONS }
         const entries = { ROUND_ENTRIES }
         const default_action = NoAction();
-        size = 3;
+        size = 4;
     }
     apply {
         round.apply();
