@@ -176,6 +176,15 @@ static inline struct ina_rto_burst ina_rto_burst_at(uint64_t now)
     return (struct ina_rto_burst){.now = now, .oldest = UINT64_MAX};
 }
 
+/* The packet of a slot has changed, and is to be sent again for that: a new question, for which nobody has waited yet. Timer off. */
+static inline void ina_rto_changed(struct ina_rto *rto, uint32_t index)
+{
+    ina_rto_stop(rto, index);
+    rto->slot[index].kind = INA_RTO_FIRST; /* it is sent again for no reason of the timers */
+    rto->interval = rto->rto;
+    rto->wait = 0;
+}
+
 /* Resets a slot whose packet is answered. */
 static inline void ina_rto_answered(struct ina_rto *rto, struct ina_rto_burst *burst, uint32_t index)
 {

@@ -436,8 +436,7 @@ static int amend(void *state, const struct ina_tensor *tensors, int handle, uint
     if (ts->choice[handle].state != INA_OFFER_ASK && !tail->times.started[handle])
         tail->times.started[handle] = now ? now : 1;
     if (slot->state == FLYING) {
-        ina_rto_stop(&tail->rto, index);
-        tail->rto.slot[index].kind = INA_RTO_FIRST; /* it is sent again for no reason of the timers */
+        ina_rto_changed(&tail->rto, index);
         slot->state = READY;
         ina_slots_mark(st, index);
     }

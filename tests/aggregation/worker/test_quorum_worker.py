@@ -234,3 +234,24 @@ def test_an_offer_that_cannot_be_one_of_this_worker_is_refused(state, least, riv
     assert worker.frames_to_send(0) == []
     tensor.offer.least, tensor.offer.rivals = 1, 0b101
     assert worker._protocol.submit(worker._state, worker._tensors, 0, 0) == 0
+
+
+@pytest.mark.parametrize("change", ["gives", "passes", "lowers"])
+def test_what_is_new_of_an_offer_and_lost_is_soon_sent_again(change):
+    """However long the worker has asked: what it says is another question, of which nobody knows that it waits for others."""
+    millisecond = 10**9
+    config = replace(CONFIG, rto_min=1e-3, rto_max=1.0)
+    worker, source, out = Worker(config), np.arange(40, dtype=np.int32), np.zeros(40, np.int32)
+    handle = worker.submit(None, out, offer=Offer(2))
+    now, asked = 0, 0
+    while now < 3000 * millisecond:
+        for frame in worker.frames_to_send(now):
+            asked += 1
+            if asked > 1:  # the first one is absorbed
+                worker.receive(changed(config, frame, offer__state=OPEN, offer__ranks=1), now + millisecond // 100)
+        now = worker.next_timer()
+    assert asked < 15, "asks that are answered are ever rarer"
+    worker.amend(handle, source if change == "gives" else None, least=1 if change == "lowers" else None, never=change == "passes",
+                 now=now)
+    assert len(worker.frames_to_send(now)) == 1
+    assert worker.next_timer() - now < 20 * millisecond
