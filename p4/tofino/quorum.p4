@@ -92,7 +92,9 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
             } else {
                 if (hdr.bridge.pass == Pass.ARRIVE) {
                     admission.apply(hdr, meta, from_parser);
-                    if (hdr.offer.isValid()) {
+                    if (hdr.bridge.outdated == 1) {
+                        hdr.offer.setInvalid();  // what tells of a version has none
+                    } else if (hdr.offer.isValid()) {
                         relay.apply(hdr, meta, way);
                     }
                 } else if (hdr.bridge.pass == Pass.OFFER) {
