@@ -23,6 +23,7 @@ from ina.lab import library, plan, sweep
 from ina.lab.kind import kinds
 from ina.lab.kinds import allreduce
 from ina.lab.kinds.allreduce import AllReduce
+from ina.lab.kinds.training import Training
 from ina.lab.results import compare, record
 
 __all__ = ["trial"]  # a fixture
@@ -405,3 +406,16 @@ def test_lossy_training(tmp_path):
     assert lossy.summary[0]["retransmissions"] > 0, "on a busy machine the other run has some, too"
     page = (folder / "report.html").read_text()
     assert "training loss by step" in page and "<td>loss=0.02,seed=1</td>" in page
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("keys", "message"), [
+    ({"complete": "k=5"}, "'k=1' to 'k=4'"), ({"complete": "most"}, "'k=1' to 'k=4'"), ({"complete": "k=3"}, "a protocol that has it"),
+    ({"complete": "k=3", "backends": ("quorum",), "check": "keyed"}, "a protocol that has it"),
+    ({"complete": "k=3", "backends": ("quorum",), "codec": "exact"}, "block with complete"), ({"deadline": 1.0}, "for deadline"),
+])
+def test_averages_of_the_ready_need_a_protocol_that_has_them(keys, message):
+    with pytest.raises(ConfigError, match=message):
+        Training(**{"workers": 4, **keys})
+    assert Training(workers=4, complete="k=3", backends=("quorum", "gloo")).chooses("quorum")
+    assert not Training(workers=4, complete="k=3", backends=("quorum", "gloo")).chooses("gloo")
