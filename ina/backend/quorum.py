@@ -17,6 +17,7 @@ ranks get the same average, in their own time.
 import hashlib
 import time
 import zlib
+from array import array
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ __all__ = ["Buckets", "Quorum", "Round", "average_ready", "same_replicas"]
 
 PROTOCOL = "quorum"
 LATE = ("next", "drop")
+NOT_OVER = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Quorum:
         if like.dtype not in DTYPES or not like.dtype.is_floating_point:
             raise TypeError(f"ina: a quorum of {like.dtype}: expected float32, float16 or bfloat16")
         self.rule = rule
-        self._history: dict[int, tuple[int, ...]] = {}
+        self._history = array("Q")  # bitmaps of ranks, by round
         self.rank, self.size = ours.rank(), ours.size()
         if self.size == 1:
             raise ValueError("ina: a quorum of one rank, expected a group of two or more")
@@ -164,7 +166,7 @@ class Quorum:
     @property
     def history(self) -> list[tuple[int, ...]]:
         """The ranks whose values the rounds had to which this rank has come, and which are over."""
-        return [ranks for _, ranks in sorted(self._history.items())]
+        return [tuple(rank for rank in range(self.size) if bits >> rank & 1) for bits in self._history if bits != NOT_OVER]
 
     def begin(self, tensor: torch.Tensor | None, out: torch.Tensor | None = None) -> "Round":
         """Gives ``tensor``, whose values are read at once, and what was late, to the next round; None: nothing but what was late.
@@ -207,7 +209,9 @@ class Quorum:
     def _ended(self, turn: "Round") -> None:
         """Notes what is left of a round that this rank came to, in order."""
         ranks = turn.contributors
-        self._history[turn.number] = ranks
+        while len(self._history) <= turn.number:
+            self._history.append(NOT_OVER)
+        self._history[turn.number] = sum(1 << rank for rank in ranks)
         met = {*ranks}.union(*(self.rule.rivals(rank) for rank in ranks))
         COUNTERS.chosen(self._like.numel(), self._members, [self._members[rank] for rank in range(self.size) if rank not in met])
         if turn.kept is not None:
