@@ -13,7 +13,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.worker.block import Block
-from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor, set_source
+from ina.aggregation.worker.config import FLOATS, MAX_OPS, WorkerConfig, fill_tensor, set_source
 from ina.aggregation.worker.errors import Event, event_from_c
 from ina.aggregation.worker.offer import Offer
 from ina.aggregation.worker.route import Route, fill_route
@@ -49,17 +49,20 @@ class Worker(Block):
         if out is None or given is None or (source is None and offer is None):
             raise ValueError("source: None, expected an array, or an offer and `out`")
         protocols.check_reduction(self.config.protocol, reduction)
-        if offer is not None:
-            protocols.check_offer(self.config.protocol, self.config.check)
-            self._offer(offer, source is not None, now)
-        handle = self._next_handle()
-        fill_tensor(self._tensors[handle], given, out, average, tag, reduction)
-        if offer is not None:
-            self._tensors[handle].part = lib.INA_PART_CHOSEN
-            set_source(self._tensors[handle], 0 if source is None else source.ctypes.data)
+        tensor = ffi.new("struct ina_tensor *")
+        fill_tensor(tensor, given, out, average, tag, reduction)
         if route is not None:
             protocols.check_route(self.config.protocol, self.config.check)
-        fill_route(self._tensors[handle], route, self.config.workers, self.config.worker)
+        fill_route(tensor, route, self.config.workers, self.config.worker)
+        if offer is not None:
+            protocols.check_offer(self.config.protocol, self.config.check)
+            tensor.part = lib.INA_PART_CHOSEN
+            set_source(tensor, 0 if source is None else source.ctypes.data)
+            if not lib.ina_tensor_valid(tensor) or given.dtype not in (self.config.lane.dtype, *FLOATS):
+                raise OSError(errno.EINVAL, "submit refused")  # before there is an offer
+            self._offer(offer, source is not None, now)
+        handle = self._next_handle()
+        self._tensors[handle] = tensor[0]
         result = self._protocol.submit(self._state, self._tensors, handle, now)
         if result < 0:
             raise OSError(-result, "submit refused")

@@ -19,6 +19,7 @@ from ina.aggregation.worker import SWITCH, Worker, WorkerConfig, worker_address
 from ina.aggregation.worker.config import fill_tensor
 from ina.aggregation.worker.errors import Event
 from ina.aggregation.worker.offer import Offer
+from ina.aggregation.worker.route import Route
 from ina.base.native import lib
 
 pytestmark = pytest.mark.fast
@@ -255,3 +256,20 @@ def test_what_is_new_of_an_offer_and_lost_is_soon_sent_again(change):
                  now=now)
     assert len(worker.frames_to_send(now)) == 1
     assert worker.next_timer() - now < 20 * millisecond
+
+
+@pytest.mark.parametrize("wrong", [
+    {"source": np.zeros(3, np.float64)}, {"source": np.zeros(3, np.int32), "average": True},
+    {"source": np.zeros(3, np.int32), "reduction": protocols.MAX}, {"source": np.zeros(6, np.int32)[::2]},
+    {"source": np.zeros(3, np.int32), "out": np.zeros(4, np.int32)},
+    {"source": np.zeros(3, np.int32), "route": Route.broadcast(0)}, {"source": np.zeros(3, np.int32), "offer": Offer(4)},
+    {"source": None, "out": np.zeros(3, np.complex64)},
+], ids=str)
+def test_a_tensor_that_is_refused_leaves_no_offer_behind(wrong):
+    """An offer without its tensor would take part in another one than those of the other workers."""
+    worker = Worker(replace(CONFIG))
+    with pytest.raises((ValueError, TypeError, OSError)):
+        worker.submit(**({"offer": Offer(1)} | wrong))
+    assert worker.frames_to_send(0) == []
+    worker.submit(np.zeros(3, np.int32), offer=Offer(1))
+    assert WIRE["switchml"].unpack(worker.frames_to_send(0)[0], 42)["tsi"] == 0
