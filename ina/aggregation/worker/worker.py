@@ -12,8 +12,9 @@ import itertools
 import numpy as np
 
 from ina.aggregation import protocols
+from ina.aggregation.lane import FLOATS
 from ina.aggregation.worker.block import Block
-from ina.aggregation.worker.config import FLOATS, MAX_OPS, WorkerConfig, fill_tensor, set_source
+from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor, set_source
 from ina.aggregation.worker.errors import Event, event_from_c
 from ina.aggregation.worker.offer import Offer
 from ina.aggregation.worker.route import Route, fill_route
