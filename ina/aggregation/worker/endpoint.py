@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ina.aggregation import protocols
+from ina.aggregation.lane import FLOATS
 from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor, fill_tensor_at, set_source
 from ina.aggregation.worker.errors import Event, event_from_c
@@ -84,6 +85,8 @@ class Endpoint(Closing):
             route.fill(tensor, self.config.workers, self.config.worker)
         if offer is not None:
             protocols.check_offer(self.config.protocol, self.config.check)
+            if np.dtype(dtype) not in (self.config.lane.dtype, *FLOATS):  # it would be refused behind its offer
+                raise TypeError(f"{dtype}: expected {self.config.lane.dtype}, as the job's packets have, or floats")
             offer.fill(tensor, self.config.workers, self.config.worker, source != 0)
             tensor.part = lib.INA_PART_CHOSEN
         elif not source and count:

@@ -6,7 +6,6 @@ picoseconds, `stats()["digest"]`.
 
 from __future__ import annotations
 
-import errno
 import heapq
 import os
 from collections.abc import Callable
@@ -248,20 +247,22 @@ class Network(Closing):
 
     def amend(self, ticket: int, source: np.ndarray | None = None, *, least: int | None = None, never: bool = False) -> bool:
         """Says more of a sum with an offer, now: here is its ``source``, this worker ``never`` has one, or ``least`` contributors
-        are enough. Returns False: it is over. OSError (EINVAL): it has said that already."""
+        are enough. Returns False: it is over. ValueError: its offer is not to be changed so, as it has been before."""
         if (asked := self._offers.get(ticket)) is None:
             return False
         machine, tensor = asked
-        terms = ffi.new("struct ina_offer *", tensor.offer)
+        out = self._tensors[ticket][1]
+        if source is not None and (source.dtype != out.dtype or source.size != out.size or not source.flags.c_contiguous):
+            raise ValueError(f"source: {source.dtype} x {source.size}, expected {out.dtype} x {out.size}, contiguous")
+        terms, again = ffi.new("struct ina_offer *", tensor.offer), False
         if source is not None or never:
             again = terms.state != lib.INA_OFFER_ASK
             terms.state = lib.INA_OFFER_PASS if never else lib.INA_OFFER_GIVE
-            self._check(-errno.EINVAL if again else 0, f"offer of tensor {ticket} at machine {machine}")
         if least is not None:
             terms.least = least
         address = getattr(tensor, "in") if source is None else ffi.cast("void *", source.ctypes.data)
-        changed = lib.ina_emulator_amend(self.pointer, machine, ticket, terms, address)
-        self._check(changed, f"offer of tensor {ticket} at machine {machine}")
+        if again or lib.ina_emulator_amend(self.pointer, machine, ticket, terms, address) < 0:
+            raise ValueError(f"tensor {ticket}: its offer is not to be changed so")
         tensor.offer = terms[0]
         if source is not None:
             set_source(tensor, source.ctypes.data)

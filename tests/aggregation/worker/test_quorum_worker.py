@@ -264,7 +264,7 @@ def test_what_is_new_of_an_offer_and_lost_is_soon_sent_again(change):
     {"source": np.zeros(3, np.int32), "out": np.zeros(4, np.int32)},
     {"source": np.zeros(3, np.int32), "route": Route.broadcast(0)}, {"source": np.zeros(3, np.int32), "offer": Offer(4)},
     {"source": None, "out": np.zeros(3, np.complex64)},
-], ids=str)
+], ids=["float64", "average", "maximum", "strided", "other size", "route", "least", "complex64"])
 def test_a_tensor_that_is_refused_leaves_no_offer_behind(wrong):
     """An offer without its tensor would take part in another one than those of the other workers."""
     worker = Worker(replace(CONFIG))
