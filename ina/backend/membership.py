@@ -114,6 +114,11 @@ class Membership(dist.ProcessGroup):
         """The time-out of collectives."""
         return self._timeout
 
+    @property
+    def has_ended(self) -> bool:
+        """True if the group has been destroyed."""
+        return self._closed
+
     def lost(self) -> set[int]:
         """Returns the ranks of which the switch process has said that they are lost."""
         return set() if self._job is None else self._job.lost()

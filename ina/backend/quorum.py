@@ -60,7 +60,7 @@ class Rule:
             raise ValueError(f"late: {self.late!r}, expected one of {', '.join(LATE)}")
         if self.deadline is not None and not 0 < self.deadline < 1e6:
             raise ValueError(f"deadline: {self.deadline} s, expected a positive number of seconds below 1e6, or None")
-        if not 0 <= self.ahead <= 16:
+        if type(self.ahead) is not int or not 0 <= self.ahead <= 16:
             raise ValueError(f"ahead: {self.ahead} rounds, expected 0 to 16; each takes as much memory as the tensor")
         if self.replicas:
             members = sorted(rank for group in self.replicas for rank in group)
@@ -71,10 +71,20 @@ class Rule:
         if self.complete != "all":
             name, _, number = self.complete.partition("=")
             enough = int(number) if name == "k" and number.isdecimal() else 0
-        if not 1 <= enough <= size or not 1 <= self.least <= enough:
+        if not 1 <= enough <= size or type(self.least) is not int or not 1 <= self.least <= enough:
             raise ValueError(f"complete: {self.complete!r} and least = {self.least} of {size} ranks, expected 'all', or 'k=1' to "
                              f"'k={size}', and least no more than that")
         return enough
+
+    def replayed(self, history: Sequence[Sequence[int]] | None, size: int) -> list[tuple[int, ...]] | None:
+        """Returns the contributors of each round that are to be repeated; None: of none. ValueError: they cannot be those of so
+        many ranks."""
+        if history is None:
+            return None
+        for number, ranks in enumerate(history):
+            if len({*ranks}) != len(ranks) or not {*ranks} <= {*range(size)}:
+                raise ValueError(f"replay: round {number} of {[*ranks]}, expected some of the ranks 0 to {size - 1}, each once")
+        return [tuple(ranks) for ranks in history]
 
     def rivals(self, rank: int) -> list[int]:
         """Returns the ranks that have the same values as this one."""
@@ -110,9 +120,9 @@ class Quorum:
         self.rank, self.size = ours.rank(), ours.size()
         if self.size == 1:
             raise ValueError("ina: a quorum of one rank, expected a group of two or more")
-        self._enough, self._replay = rule.enough(self.size), None if replay is None else [tuple(each) for each in replay]
+        self._enough, self._replay = rule.enough(self.size), rule.replayed(replay, self.size)
         self._like = torch.empty(like.shape, dtype=like.dtype, device="meta")
-        self._mark = zlib.crc32(f"{complete} {late} {least} {[*map(list, replicas)]} {self._replay is not None}".encode())
+        self._mark = zlib.crc32(f"{complete} {late} {least} {ahead} {[*map(list, replicas)]} {self._replay}".encode())
         self._left: torch.Tensor | None = None  # what this rank gave too late
         self._members = dist.get_process_group_ranks(ours)
         self._group: Membership | None = self._new_group(ours)
@@ -181,7 +191,7 @@ class Quorum:
         turn = self._announced[0]
         gives = self._gives(turn.number)
         while self._given and (self.rule.late == "next" or self._given[0].is_completed()):
-            self._given.popleft().wait()  # what is late of it belongs to this one
+            self._given.popleft().end()  # what is late of it belongs to this one
         self._announced.popleft()
         self._announce()
         turn.give(tensor, gives, out)
@@ -196,15 +206,23 @@ class Quorum:
         return turn.contributors
 
     def close(self) -> None:
-        """Ends it: waits until all ranks have done so, up to the group's time-out. What is late is lost."""
-        waiting, self._announced = [*self._given, *self._announced], deque()
-        for turn in waiting[len(self._given) :]:
-            turn.leave()
-        for turn in waiting:
-            turn.wait()
-        if self._group is not None:
-            dist.destroy_process_group(self._group)
-            self._group = None
+        """Ends it: waits until all ranks have done so, up to the group's time-out. What is late is lost. RuntimeError: other
+        ranks have come to a round that this one has not; or the group's job is over. Does nothing if its group has ended."""
+        group, self._group = self._group, None
+        if group is None or group.has_ended:
+            return
+        left, self._announced = self._announced, deque()
+        try:
+            for turn in left:
+                turn.leave()
+            for turn in (*self._given, *left):
+                turn.wait()
+        finally:
+            dist.destroy_process_group(group)
+        for turn in left:
+            if turn.contributors:
+                raise RuntimeError(f"ina: ranks {[*turn.contributors]} have given to round {turn.number}, to which this rank has "
+                                   "not come: all ranks close a quorum after the same number of rounds")
 
     def _ended(self, turn: "Round") -> None:
         """Notes what is left of a round that this rank came to, in order."""
@@ -277,12 +295,12 @@ class Round(LazyWork):
 
     def _take(self) -> None:
         """Hands over the average of a round that is over and that this rank has come to."""
-        with self.as_called():
-            for out in self._outputs:
-                out.copy_(self._sums)
+        sums, self._sums = self._sums, torch.empty(0)
         self._quorum._ended(self)
         self._given = self.kept = None
-        self._sums = torch.empty(0)
+        with self.as_called():
+            for out in self._outputs:
+                out.copy_(sums)
 
 
 class Buckets:

@@ -205,6 +205,8 @@ WRONG = {
     "torch.zeros(4), late='never'": "expected one of next, drop",
     "torch.zeros(4), deadline=0.0": "a positive number of seconds",
     "torch.zeros(4), ahead=99": "expected 0 to 16",
+    "torch.zeros(4), ahead=1.5": "expected 0 to 16",
+    "torch.zeros(4), replay=[[0, 1], [0, 7]]": "round 1 of [0, 7], expected some of the ranks 0 to 2",
     "torch.zeros(4), replicas=[[0, 1]]": "each of the ranks 0 to 2 in one group",
     "torch.zeros(4, dtype=torch.int32)": "expected float32, float16 or bfloat16",
 }
@@ -223,3 +225,31 @@ say(errors=errors)
     for report in reports:
         for error, message in zip(report["errors"], WRONG.values(), strict=True):
             assert message in error
+
+
+def test_mistakes_are_told_and_leave_nothing_behind(tmp_path):
+    """An average that cannot be written is an error of that call alone; other numbers of rounds are an error of who has fewer."""
+    reports = succeed(run(tmp_path, 3, START + """
+quorum, errors = Quorum(torch.zeros(1000), "all"), []
+try:
+    quorum.average(mine(0), torch.ones(1).expand(1000))
+except RuntimeError as error:
+    errors.append(str(error))
+tensor = mine(1)
+quorum.average(tensor)
+stats = ina.backend.stats()["quorum"]["rounds"]
+if rank:
+    quorum.average(mine(2), tensor.clone()) if rank == 2 else None
+try:
+    quorum.close()
+except RuntimeError as error:
+    errors.append(str(error))
+quorum.close()
+dist.barrier()
+say(errors=errors, value=tensor[0].item(), history=quorum.history, stats=stats, owes=quorum.owes)
+"""))
+    for report in reports:
+        assert "single memory location" in report["errors"][0] and report["stats"] == 2 and not report["owes"]
+        assert report["value"] == pytest.approx(2 * 111 / 3) and report["history"][:2] == [[0, 1, 2]] * 2
+    assert "ranks [2] have given to round 2" in reports[0]["errors"][1]
+    assert "has left group" in reports[2]["errors"][1]

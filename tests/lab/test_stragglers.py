@@ -7,6 +7,7 @@ import pytest
 from capabilities import need
 
 from ina.base.settings import ConfigError
+from ina.lab.kinds import stragglers
 from ina.lab.kinds.stragglers import DRAWN, Stragglers
 from ina.lab.results import why
 from ina.lab.results.record import load
@@ -75,6 +76,22 @@ def test_other_times_and_networks(distribution):
     assert steps.summary()["step_ms"] > 0 and steps.summary()["contributors"] >= 3
     assert steps.stats["workers"]["retransmissions"] > 0
     assert replace(BASE, steps=20, payload=False, check="off").measure()[0].summary()["sums"] == "not checked"
+
+
+def test_a_sum_that_comes_before_its_values_can_have_come_is_an_error(monkeypatch):
+    config = replace(BASE, steps=10, elements=20_000)  # 64 us of values at 10 Gb/s
+    assert config.measure()
+    monkeypatch.setattr(stragglers._Run, "__init__", slower(stragglers._Run.__init__))
+    with pytest.raises(stragglers.EarlySum, match="after its last contributor has given"):
+        config.measure()
+
+
+def slower(init):
+    def run(self, *args):
+        init(self, *args)
+        self.least_ps *= 2
+
+    return run
 
 
 @pytest.mark.parametrize(("keys", "message"), [

@@ -165,7 +165,8 @@ class _Run:
         self.workers = [_Worker(number, np.random.default_rng((config.seed, number))) for number in range(config.workers)]
         self.ends: dict[int, int] = {}  # ps, of each step's sum at the last worker
         self.sets: dict[int, tuple[int, ...]] = {}
-        self.seen: dict[int, int] = {}
+        self.given: dict[tuple[int, int], int] = {}  # ps, when a worker gave to a step
+        self.least_ps = round(PS * (4 * config.delay + (8 * 4 * config.elements / config.rate if config.rate else 0)))
         self.computed = self.used = 0
         self._numbers = {machine: number for number, machine in enumerate(job.machines)}
 
@@ -209,6 +210,7 @@ class _Run:
 
     def _give(self, worker: _Worker) -> None:
         worker.given, worker.owes = True, False
+        self.given[worker.step, worker.number] = self.network.now
         ticket = worker.tickets[worker.step]
         self.network.amend(ticket, gradient(worker.number, worker.step, self.config.elements))
         if self.config.deadline:
@@ -221,10 +223,11 @@ class _Run:
         """Notes a worker's sum, which is checked; the worker goes on if it was waiting, or stops to compute."""
         completion.raise_failed()
         worker = self.workers[self._numbers[completion.machine]]
-        step = min(worker.tickets)  # sums end in order
+        step = next(step for step, ticket in worker.tickets.items() if ticket == completion.ticket)
         del worker.tickets[step]
         contributors = completion.event.contributors
         self._check(worker.number, step, worker.outs.pop(step), contributors)
+        self._check_time(step, contributors, completion.time)
         worker.results[step] = contributors
         worker.results.pop(worker.step - 1, None)
         self.ends[step] = completion.time
@@ -249,6 +252,18 @@ class _Run:
         if not np.array_equal(out, np.broadcast_to(right, out.shape)):
             raise WrongSum(f"step {step}: worker {worker} has another sum than that of the workers {contributors}")
 
+    def _check_time(self, step: int, contributors: tuple[int, ...], time: int) -> None:
+        """Compares with a physical bound: the last contributor's offer and its answer, then its values and the sum, cross two
+        wires each, and the values take their time on one."""
+        began = max((self.given[step, worker] for worker in contributors), default=0)
+        if contributors and time < began + self.least_ps:
+            raise EarlySum(f"step {step}: a sum {(time - began) / PS:g} s after its last contributor has given, expected at "
+                           f"least {self.least_ps / PS:g} s")
+
+
+class EarlySum(WrongSum):
+    """A worker has a sum before its values can have come: the virtual network is broken."""
+
 
 def gradient(worker: int, step: int, elements: int) -> np.ndarray:
     """Returns what stands for a worker's gradient: whole numbers, of which float32 sums are exact."""
@@ -260,6 +275,7 @@ def run_steps(config: Stragglers, timeline: Timeline) -> Steps:
 
     Raises:
         JobError: a sum failed, at a deadline or otherwise.
+        EarlySum: a sum came before its values can have come.
         WrongSum: a sum is not that of the workers that it names.
     """
     place = virtual_network.place(config)
