@@ -24,6 +24,7 @@ struct ticket {
     int done, amended;          /* amended: what is new of its offer is not handed on yet */
     struct ina_offer offer;     /* of a chosen tensor, as said last */
     const void *in;
+    uint64_t count;
     struct ina_event event;
 };
 
@@ -363,7 +364,7 @@ static int64_t enter_tensor(struct ina_endpoint *e, const struct ina_tensor *ten
     if (e->failure.code || e->stop)
         return -EPIPE;
     const int64_t number = ++e->last_ticket;
-    e->tickets[number % INA_TICKETS] = (struct ticket){.number = number, .offer = tensor->offer, .in = tensor->in};
+    e->tickets[number % INA_TICKETS] = (struct ticket){.number = number, .offer = tensor->offer, .in = tensor->in, .count = tensor->count};
     e->queue[e->queue_end % INA_MAX_OPS] = *tensor;
     e->queue_ticket[e->queue_end % INA_MAX_OPS] = number;
     e->queue_end++;
@@ -389,7 +390,7 @@ int ina_endpoint_amend(struct ina_endpoint *e, int64_t ticket, const struct ina_
     pthread_mutex_lock(&e->lock);
     struct ticket *t = &e->tickets[ticket % INA_TICKETS];
     int result = -EINVAL;
-    if (ticket > 0 && t->number == ticket && offer->least && offer->state <= INA_OFFER_PASS && (offer->state != INA_OFFER_GIVE || in)
+    if (ticket > 0 && t->number == ticket && offer->least && offer->state <= INA_OFFER_PASS && (offer->state != INA_OFFER_GIVE || in || !t->count)
         && (t->offer.state == offer->state || (t->offer.state == INA_OFFER_ASK && t->offer.least))) {
         result = t->done;
         if (!t->done) {

@@ -123,7 +123,7 @@ class Quorum:
         self._enough, self._replay = rule.enough(self.size), rule.replayed(replay, self.size)
         self._like = torch.empty(like.shape, dtype=like.dtype, device="meta")
         self._mark = zlib.crc32(f"{complete} {late} {least} {ahead} {[*map(list, replicas)]} {self._replay}".encode())
-        self._left: torch.Tensor | None = None  # what this rank gave too late
+        self._left: torch.Tensor | None = None  # float32: what this rank gave too late
         self._members = dist.get_process_group_ranks(ours)
         self._group: Membership | None = self._new_group(ours)
         self._announced: deque[Round] = deque()
@@ -256,11 +256,14 @@ class Round(LazyWork):
         """Gives this rank's ``values`` and what is left of earlier ones; not ``gives``: they are to be too late. ``out`` gets the
         average."""
         quorum = self._quorum
-        mine = None if values is None else values.detach().to("cpu", copy=True).contiguous()
-        if quorum.rule.late == "next":
-            if quorum._left is not None:
-                mine = quorum._left if mine is None else mine.add_(quorum._left)
-            self.kept = mine
+        with torch.no_grad():
+            mine = None if values is None else values.to("cpu", copy=True).contiguous()
+            if quorum.rule.late == "next":
+                if quorum._left is not None:
+                    mine = quorum._left if mine is None else mine.float() + quorum._left
+                self.kept = None if mine is None else mine.float()  # 16 bits would lose what is added to many rounds' worth
+                mine = None if mine is None else mine.to(quorum._like.dtype)
+        self._inference = torch.is_inference_mode_enabled() or (out is not None and out.is_inference())
         with self._lock:
             self._came, self._outputs = True, [] if out is None else [out]
             self._given = mine if gives else None

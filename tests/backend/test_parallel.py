@@ -28,7 +28,7 @@ def test_parallel_training_has_the_losses_of_one_process():
     run = child.run([sys.executable, "-m", "tests.forked", "2", *map(str, SCRIPTS)], 1700, cwd=ROOT, env=ENVIRONMENT)
     assert run.returncode == 0, run.stdout + run.stderr
     differences = re.findall(r"^(.+?) +loss .* (\S+)$", run.stdout, re.M)
-    assert len(differences) == 19 and all(float(value) < 0.05 for _, value in differences), run.stdout
+    assert len(differences) == 20 and all(float(value) < 0.05 for _, value in differences), run.stdout
     ways = re.findall(r"^  (\w+) +(\d+) through the switch +(\d+) through Gloo$", run.stdout, re.M)
     sums = {"allreduce", "broadcast", "_allgather_base", "_reduce_scatter_base"}
     assert sums <= {name for name, _, _ in ways} and all(gloo == "0" for name, _, gloo in ways if name in sums)

@@ -253,3 +253,32 @@ say(errors=errors, value=tensor[0].item(), history=quorum.history, stats=stats, 
         assert report["value"] == pytest.approx(2 * 111 / 3) and report["history"][:2] == [[0, 1, 2]] * 2
     assert "ranks [2] have given to round 2" in reports[0]["errors"][1]
     assert "has left group" in reports[2]["errors"][1]
+
+
+def test_tensors_without_elements_of_inference_and_of_16_bits(tmp_path):
+    """Late values of many rounds are added up in float32: float16 would be infinite."""
+    reports = succeed(run(tmp_path, 3, START + """
+empty = Quorum(torch.zeros(0), "k=2")
+sets = [empty.average(torch.zeros(0)), empty.average(torch.zeros(0))]
+empty.close()
+quorum = Quorum(torch.zeros(100), "all")
+with torch.inference_mode():
+    inferred = mine(0)[:100]
+    quorum.average(inferred)
+normal = torch.ones(100, requires_grad=True)
+out = torch.zeros(100)
+quorum.average(normal, out)
+quorum.close()
+half = Quorum(torch.zeros(100, dtype=torch.float16), "k=2", ahead=8)
+for step in range(7):
+    while rank == 2 and not half.decided:
+        time.sleep(0.01)
+    result = torch.full((100,), 20000.0, dtype=torch.float16)
+    assert half.average(result) == (0, 1) and result[0] == 20000
+left = half._left[0].item() if half.owes else 0
+half.close()
+say(sets=sets, inferred=inferred[0].item(), out=out[0].item(), left=left)
+"""))
+    for rank, report in enumerate(reports):
+        assert all(len(ranks) >= 2 for ranks in report["sets"]) and report["out"] == 1
+        assert report["inferred"] == pytest.approx(37) and report["left"] == (7 * 20000 if rank == 2 else 0)

@@ -96,7 +96,8 @@ class Endpoint(Closing):
             self._offers[ticket] = tensor
         return ticket
 
-    def amend(self, ticket: int, source: int = 0, owner: object = None, *, least: int | None = None, never: bool = False) -> bool:
+    def amend(self, ticket: int, source: int | None = None, owner: object = None, *, least: int | None = None,
+              never: bool = False) -> bool:
         """Says more of a sum with an offer: its values are at ``source``, which ``owner`` keeps valid; fewer contributors are
         enough, ``least``; or this worker ``never`` has values. Returns False: too late, the sum is done.
 
@@ -106,19 +107,20 @@ class Endpoint(Closing):
         if tensor is None:
             raise StaleOffer(f"ticket {ticket}: no sum with an offer, or it is over")
         changed = ffi.new("struct ina_offer *", tensor.offer)
-        if (source or never) and changed.state != ASK or source and never:
+        gives = source is not None
+        if (gives or never) and changed.state != ASK or gives and never:
             raise ValueError(f"ticket {ticket}: its values, or that there are none, have been said")
-        changed.state = GIVE if source else PASS if never else changed.state
+        changed.state = GIVE if gives else PASS if never else changed.state
         if least is not None:
             if not 1 <= least <= self.config.workers:
                 raise ValueError(f"least: {least}, expected 1..{self.config.workers}")
             changed.least = least
-        address = ffi.cast("void *", source) if source else getattr(tensor, "in")
+        address = getattr(tensor, "in") if source is None else ffi.cast("void *", source)
         result: int = lib.ina_endpoint_amend(self._endpoint, ticket, changed, address)
         if result < 0:
             raise ValueError(f"ticket {ticket}: its offer is not to be changed so")
         tensor.offer = changed[0]
-        if source:
+        if source is not None:
             set_source(tensor, source)
             self._arrays[ticket] = self._arrays.get(ticket), owner
         return result == 0
