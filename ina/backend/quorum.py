@@ -36,7 +36,7 @@ from ina.backend.membership import Membership
 from ina.backend.settings import Options
 from ina.backend.work import LazyWork
 
-__all__ = ["Buckets", "Quorum", "Round", "average_ready", "same_replicas"]
+__all__ = ["Buckets", "Quorum", "average_ready", "same_replicas"]
 
 PROTOCOL = "quorum"
 LATE = ("next", "drop")
@@ -56,14 +56,16 @@ class Rule:
 
     def enough(self, size: int) -> int:
         """Returns so many contributors as are enough of ``size`` ranks. ValueError: it cannot be."""
+        if not isinstance(self.complete, str):
+            raise TypeError(f"complete: {self.complete!r}, expected a text, 'all' or 'k={self.complete}'")
         if self.late not in LATE:
             raise ValueError(f"late: {self.late!r}, expected one of {', '.join(LATE)}")
-        if self.deadline is not None and not 0 < self.deadline < 1e6:
+        if self.deadline is not None and not (isinstance(self.deadline, int | float) and 0 < self.deadline < 1e6):
             raise ValueError(f"deadline: {self.deadline} s, expected a positive number of seconds below 1e6, or None")
         if type(self.ahead) is not int or not 0 <= self.ahead <= 16:
             raise ValueError(f"ahead: {self.ahead} rounds, expected 0 to 16; each takes as much memory as the tensor")
         if self.replicas:
-            members = sorted(rank for group in self.replicas for rank in group)
+            members = sorted(rank for group in self.replicas for rank in group)  # lists of whole numbers: see Quorum
             if members != [*range(size)] or self.complete != "all":
                 raise ValueError(f"replicas: {[*map(list, self.replicas)]} with complete = {self.complete!r}, expected each of "
                                  f"the ranks 0 to {size - 1} in one group, and 'all': one of each group")
@@ -109,12 +111,14 @@ class Quorum:
     def __init__(self, like: torch.Tensor, complete: str = "all", *, late: str = "next", deadline: float | None = None,
                  least: int = 1, ahead: int = 2, replicas: Sequence[Sequence[int]] = (),
                  replay: Sequence[Sequence[int]] | None = None, group: dist.ProcessGroup | None = None):
+        if not all(isinstance(each, Sequence) for each in (replicas, *replicas)):
+            raise TypeError(f"ina: replicas = {replicas!r}, expected groups of ranks, such as [[0, 1], [2, 3]]")
         rule = Rule(complete, late, deadline, least, ahead, tuple(map(tuple, replicas)))
         ours: Any = dist.group.WORLD if group is None else group
         if not isinstance(ours, Membership):
             raise TypeError(f"ina: a group of the back end 'ina' is expected, not a {type(ours).__name__}")
-        if like.dtype not in DTYPES or not like.dtype.is_floating_point:
-            raise TypeError(f"ina: a quorum of {like.dtype}: expected float32, float16 or bfloat16")
+        if like.dtype not in DTYPES or not like.dtype.is_floating_point or like.layout != torch.strided:
+            raise TypeError(f"ina: a quorum of {like.dtype}, {like.layout}: expected float32, float16 or bfloat16, and strided")
         self.rule = rule
         self._history = array("Q")  # bitmaps of ranks, by round
         self.rank, self.size = ours.rank(), ours.size()
@@ -178,9 +182,13 @@ class Quorum:
         """The ranks whose values the rounds had to which this rank has come, and which are over."""
         return [tuple(rank for rank in range(self.size) if bits >> rank & 1) for bits in self._history if bits != NOT_OVER]
 
-    def begin(self, tensor: torch.Tensor | None, out: torch.Tensor | None = None) -> "Round":
+    def begin(self, tensor: torch.Tensor | None, out: torch.Tensor | None = None) -> dist.Work:
         """Gives ``tensor``, whose values are read at once, and what was late, to the next round; None: nothing but what was late.
-        The average comes to ``out``, by default to ``tensor``. Returns the round, a torch.distributed.Work."""
+        The average comes to ``out``, by default to ``tensor``. Returns the round, a torch.distributed.Work, which also has
+        ``contributors`` when it is over: the ranks whose values the average has."""
+        return self._begin(tensor, out)
+
+    def _begin(self, tensor: torch.Tensor | None, out: torch.Tensor | None) -> "Round":
         out = tensor if out is None else out
         for each in (tensor, out):
             if each is not None and (each.shape != self._like.shape or each.dtype != self._like.dtype):
@@ -191,17 +199,18 @@ class Quorum:
         turn = self._announced[0]
         gives = self._gives(turn.number)
         while self._given and (self.rule.late == "next" or self._given[0].is_completed()):
-            self._given.popleft().end()  # what is late of it belongs to this one
+            self._given[0].end()  # what is late of it belongs to this one; it stays there if this wait is interrupted
+            self._given.popleft()
         self._announced.popleft()
         self._announce()
-        turn.give(tensor, gives, out)
+        turn._give(tensor, gives, out)
         self._given.append(turn)
         return turn
 
     def average(self, tensor: torch.Tensor | None, out: torch.Tensor | None = None) -> tuple[int, ...]:
         """As ``begin``, and waits. Returns the ranks of the group whose values the average has; RuntimeError: the group's job
         is over."""
-        turn = self.begin(tensor, out)
+        turn = self._begin(tensor, out)
         turn.wait()
         return turn.contributors
 
@@ -214,7 +223,7 @@ class Quorum:
         left, self._announced = self._announced, deque()
         try:
             for turn in left:
-                turn.leave()
+                turn._leave()
             for turn in (*self._given, *left):
                 turn.wait()
         finally:
@@ -232,18 +241,18 @@ class Quorum:
         self._history[turn.number] = sum(1 << rank for rank in ranks)
         met = {*ranks}.union(*(self.rule.rivals(rank) for rank in ranks))
         COUNTERS.chosen(self._like.numel(), self._members, [self._members[rank] for rank in range(self.size) if rank not in met])
-        if turn.kept is not None:
-            self._left = None if self.rank in met else turn.kept
+        if turn._kept is not None:
+            self._left = None if self.rank in met else turn._kept
 
 
 @all_eager
 class Round(LazyWork):
     """One round of a Quorum. ``contributors``: once it is over, the ranks whose values it has."""
 
-    def __init__(self, quorum: Quorum, group: Membership, number: int):
+    def __init__(self, quorum: Quorum, group: Any, number: int):
         super().__init__(group._group_state, [], f"quorum round {number} of {quorum._like.numel()} elements")
         self.number, self.contributors = number, tuple[int, ...]()
-        self.kept: torch.Tensor | None = None  # this rank's values, with what was left of earlier rounds, if late values are kept
+        self._kept: torch.Tensor | None = None  # this rank's values, with what was left of earlier rounds, if late values are kept
         self._given: torch.Tensor | None = None  # valid until it is over
         self._came = self._released = False
         self._quorum, self._deadline = quorum, float("inf")
@@ -252,7 +261,7 @@ class Round(LazyWork):
         self._ticket, self._order = self._job.ask(self._sums, True, quorum._mark, quorum._offer(number))
         group._in_flight.append(self)
 
-    def give(self, values: torch.Tensor | None, gives: bool, out: torch.Tensor | None) -> None:
+    def _give(self, values: torch.Tensor | None, gives: bool, out: torch.Tensor | None) -> None:
         """Gives this rank's ``values`` and what is left of earlier ones; not ``gives``: they are to be too late. ``out`` gets the
         average."""
         quorum = self._quorum
@@ -261,7 +270,7 @@ class Round(LazyWork):
             if quorum.rule.late == "next":
                 if quorum._left is not None:
                     mine = quorum._left if mine is None else mine.float() + quorum._left
-                self.kept = None if mine is None else mine.float()  # 16 bits would lose what is added to many rounds' worth
+                self._kept = None if mine is None else mine.float()  # 16 bits would lose what is added to many rounds' worth
                 mine = None if mine is None else mine.to(quorum._like.dtype)
         self._inference = torch.is_inference_mode_enabled() or (out is not None and out.is_inference())
         with self._lock:
@@ -270,11 +279,11 @@ class Round(LazyWork):
             if self._done:
                 self._take()
                 return
-            if self._given is not None:
-                self._deadline = time.monotonic() + (quorum.rule.deadline or float("inf"))
         self._job.give(self._ticket, self._given)
+        if self._given is not None and quorum.rule.deadline is not None:  # from now on another thread may say more
+            self._deadline = time.monotonic() + quorum.rule.deadline
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """Says that this rank never gives anything, and does not come to it."""
         self._job.give(self._ticket)
 
@@ -300,7 +309,7 @@ class Round(LazyWork):
         """Hands over the average of a round that is over and that this rank has come to."""
         sums, self._sums = self._sums, torch.empty(0)
         self._quorum._ended(self)
-        self._given = self.kept = None
+        self._given = self._kept = None
         with self.as_called():
             for out in self._outputs:
                 out.copy_(sums)
@@ -338,9 +347,9 @@ class Buckets:
 
     def close(self) -> None:
         """Ends it, on all ranks alike: Quorum.close."""
-        for _, quorum in self._quorums:
+        quorums, self._quorums = self._quorums, []
+        for _, quorum in quorums:
             quorum.close()
-        self._quorums.clear()
 
 
 def average_ready(state: Buckets, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -354,7 +363,7 @@ def same_replicas(tensors: Iterable[torch.Tensor], group: dist.ProcessGroup | No
     ranks that differ from most."""
     digest = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
-        digest.update(tensor.detach().to("cpu").contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     own = torch.tensor([int.from_bytes(digest.digest(), "little", signed=True)])
     every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(every, own, group=group)

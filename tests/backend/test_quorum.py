@@ -74,7 +74,7 @@ for step in range(60):
         time.sleep(0.02)
     quorum.average(tensor)
     values.append(tensor[0].item())
-same_replicas([tensor])
+same_replicas([tensor, torch.tensor(1.0)])
 quorum.close()
 say(values=values, history=quorum.history)
 """))
@@ -206,6 +206,11 @@ WRONG = {
     "torch.zeros(4), deadline=0.0": "a positive number of seconds",
     "torch.zeros(4), ahead=99": "expected 0 to 16",
     "torch.zeros(4), ahead=1.5": "expected 0 to 16",
+    "torch.zeros(4), least=1.5": "least = 1.5 of 3 ranks",
+    "torch.zeros(4), 2": "expected a text, 'all' or 'k=2'",
+    "torch.zeros(4), replicas=[0, 1, 2]": "expected groups of ranks, such as [[0, 1], [2, 3]]",
+    "torch.zeros(4), deadline='1'": "a positive number of seconds",
+    "torch.eye(4).to_sparse()": "and strided",
     "torch.zeros(4), replay=[[0, 1], [0, 7]]": "round 1 of [0, 7], expected some of the ranks 0 to 2",
     "torch.zeros(4), replicas=[[0, 1]]": "each of the ranks 0 to 2 in one group",
     "torch.zeros(4, dtype=torch.int32)": "expected float32, float16 or bfloat16",
@@ -282,3 +287,43 @@ say(sets=sets, inferred=inferred[0].item(), out=out[0].item(), left=left)
     for rank, report in enumerate(reports):
         assert all(len(ranks) >= 2 for ranks in report["sets"]) and report["out"] == 1
         assert report["inferred"] == pytest.approx(37) and report["left"] == (7 * 20000 if rank == 2 else 0)
+
+
+def test_a_wait_that_is_interrupted_counts_nothing_twice(tmp_path):
+    """Rank 2 is too late for round 0; its call for round 1 waits for that, is interrupted, and comes again."""
+    reports = succeed(run(tmp_path, 3, START + """
+class Stop(BaseException):
+    pass
+quorum, values = Quorum(torch.zeros(100), "k=2", ahead=4), []
+one = torch.full((100,), 0.0 if rank < 2 else 1000.0)
+if rank == 2:
+    store.wait(["0/0", "0/1"])
+    while not quorum.decided:
+        time.sleep(0.01)
+begun = quorum.begin(one)
+if rank < 2:
+    begun.wait()
+    store.set(f"0/{rank}", "")
+for step in (1, 2):
+    dist.barrier()
+    tensor = torch.zeros(100)
+    if rank == 2 and step == 1:
+        whole, Quorum._ended = begun.end, Quorum._ended
+        def interrupted():
+            raise Stop
+        begun.end = interrupted
+        try:
+            quorum.begin(tensor)
+        except Stop:
+            begun.end = whole
+    if rank < 2 and step == 1:
+        store.wait(["asked"])
+    turn = quorum.begin(tensor)
+    if rank == 2 and step == 1:
+        store.set("asked", "")
+    turn.wait()
+    values.append(tensor[0].item() * len(turn.contributors))
+quorum.close()
+say(values=values, history=quorum.history)
+"""))
+    assert all(report["values"] == [1000, 0] and 2 in report["history"][1] for report in reports), reports
