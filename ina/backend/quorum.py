@@ -252,7 +252,7 @@ class Round(LazyWork):
     def __init__(self, quorum: Quorum, group: Any, number: int):
         super().__init__(group._group_state, [], f"quorum round {number} of {quorum._like.numel()} elements")
         self.number, self.contributors = number, tuple[int, ...]()
-        self._kept: torch.Tensor | None = None  # this rank's values, with what was left of earlier rounds, if late values are kept
+        self._kept: torch.Tensor | None = None  # its values, with what was left of earlier rounds, if late ones are kept
         self._given: torch.Tensor | None = None  # valid until it is over
         self._came = self._released = False
         self._quorum, self._deadline = quorum, float("inf")
