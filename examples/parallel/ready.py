@@ -13,7 +13,7 @@ from common import RATE, STEPS, batch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ina.backend.quorum import Buckets, average_ready, same_replicas
+from ina.backend.ready import Buckets, average_ready, same_replicas
 
 rank, ranks = common.start()
 if dist.get_backend() != "ina":

@@ -82,6 +82,11 @@ def has_offers(name: str, check: str = "") -> bool:
     return bool(named(name).offers) and check != "keyed"
 
 
+def offering() -> str:
+    """Returns the name of the first protocol whose sums may be of those workers that can contribute."""
+    return next(name for name in names() if has_offers(name))
+
+
 def check_offer(name: str, check: str = "") -> None:
     """Raises ValueError: sums of the protocol are always of all workers."""
     if not has_offers(name, check):

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
     from ina.backend import hooks as hooks
     from ina.backend import optimizers as optimizers
-    from ina.backend import quorum as quorum
+    from ina.backend import ready as ready
     from ina.backend.settings import Options as Options
 
-__all__ = ["Options", "all_reduce_own", "hooks", "optimizers", "quorum", "register", "reset_stats", "shrink_group", "stats"]
+__all__ = ["Options", "all_reduce_own", "hooks", "optimizers", "ready", "register", "reset_stats", "shrink_group", "stats"]
 
 
 def __getattr__(name: str) -> object:
     if name == "Options":  # imported late: it needs the compiled part, which every `import torch` would load
         return import_module("ina.backend.settings").Options
-    if name in ("hooks", "optimizers", "quorum"):
+    if name in ("hooks", "optimizers", "ready"):
         return import_module(f"ina.backend.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -92,7 +92,7 @@ def stats() -> dict:
     - ``plans``: by tensor, how it travels and why, where it was measured or a codec chose;
     - ``late``: by rank (of the default group), how many collectives have waited for it for half a second or longer (``waits``),
       and for how many ``seconds``;
-    - ``quorum``: sums of those ranks that were ready: ``rounds``, those that were ``partial`` or ``empty`` (of nobody), and by
+    - ``ready``: sums of those ranks that were ready: ``rounds``, those that were ``partial`` or ``empty`` (of nobody), and by
     rank
       (of the default group) how many it was ``left_out`` of;
     - ``run_by``: who runs the switches of this process's jobs: ``jobs`` whose ``ranks`` do, with the number of ``turns`` that

@@ -43,7 +43,7 @@ class Counters:
     reasons    by collective and reason: why a call went to Gloo
     plans      by tensor: how it travels, where it was measured or auto-sparse chose, and why
     late       by rank: how many collectives have waited for it for half a second or longer, and for how many seconds
-    quorum     sums of those ranks that were ready: rounds, partial ones, those without any rank, and by rank how many it was
+    ready      sums of those ranks that were ready: rounds, partial ones, those without any rank, and by rank how many it was
     not in run_by     who runs the jobs' switches: jobs of each, and of those that ranks run how often this rank did, on how
     many packets worker     the sum of the native worker statistics over all jobs: packets, retransmissions, time-outs, drops ...
     """
@@ -154,10 +154,10 @@ class Counters:
             calls = {name: {way: ways[way] for way in ("switch", "gloo")} for name, ways in sorted(self._calls.items())}
             codecs = {name: dict(counts) for name, counts in sorted(self._codecs.items())}
             late = {rank: dict(counts) for rank, counts in sorted(self._late.items())}
-            quorum = {**{key: self._rounds[key] for key in ("rounds", "partial", "empty")},
+            ready = {**{key: self._rounds[key] for key in ("rounds", "partial", "empty")},
                       "left_out": dict(sorted(self._left_out.items()))}
             return {"switch": {**switch, "seconds": busy}, "calls": calls, "codecs": codecs, "reasons": dict(self._reasons),
-                    "plans": dict(self._plans), "late": late, "quorum": quorum, "run_by": run_by, "worker": dict(worker)}
+                    "plans": dict(self._plans), "late": late, "ready": ready, "run_by": run_by, "worker": dict(worker)}
 
 
 def _runs(job: Reporting) -> dict[str, int]:

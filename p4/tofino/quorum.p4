@@ -92,9 +92,7 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
             } else {
                 if (hdr.bridge.pass == Pass.ARRIVE) {
                     admission.apply(hdr, meta, from_parser);
-                    if (hdr.bridge.outdated == 1) {
-                        hdr.offer.setInvalid();  // what tells of a version has none
-                    } else if (hdr.offer.isValid()) {
+                    if (hdr.offer.isValid()) {
                         relay.apply(hdr, meta, way);
                     }
                 } else if (hdr.bridge.pass == Pass.OFFER) {
@@ -138,6 +136,9 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
             if (meta.drop != Drop.NONE) {
                 if (hdr.bridge.outdated == 0) {
                     deparser_meta.drop_ctl = 1;
+                } else {
+                    hdr.offer.setInvalid();  // what tells of a version has none
+                    hdr.bridge.coded = 0;
                 }
                 drops.count((bit<8>)meta.drop);
             } else if (hdr.carried.isValid()) {

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.build
 need("cc")
 
 WORKERS, STEPS = 8, 1500
-BASE = Stragglers(steps=STEPS, elements=100, rate=10e9, compute=0.1)
+BASE = Stragglers(steps=STEPS, elements=100, rate=10e9, computing=0.1)
 
 
 def first(enough: int) -> float:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ina.aggregation import protocols
+from ina.aggregation.lane import INT32
 from ina.aggregation.worker.offer import Offer
 from ina.base.bounds import Range
 from ina.base.plurals import counted
@@ -34,6 +36,7 @@ from ina.worlds.virtual.fabric import Fabric, FabricJob
 from ina.worlds.virtual.network import Completion
 
 LATE = ("abort", "drop", "carry")
+OFFERING = tuple(name for name in protocols.names() if protocols.has_offers(name))
 DRAWN: dict[str, Callable[[np.random.Generator], float]] = {  # with a mean of 1
     "exponential": lambda rng: rng.exponential(),
     "lognormal": lambda rng: rng.lognormal(-0.5, 1.0),
@@ -83,15 +86,15 @@ class Stragglers(Networked):
 
     kind: str = key("stragglers", "what is done: stragglers", choices=("stragglers",))
     name: str = key("stragglers", "the results folder's name begins with it")
-    protocol: str = key("quorum", "what switch and workers speak: one that can choose the workers of a sum", choices=("quorum",))
+    protocol: str = key(OFFERING[0], "what switch and workers speak: one that can choose the workers of a sum", choices=OFFERING)
     workers: int = key(8, "workers, each at a host of its own", limits.WORKERS)
     least: int = key(0, "workers that are enough for a sum; 0: all", Range(0, 32, "workers", "workers"))
     late: str = key("abort", "what a late worker does: abort, drop or carry", choices=LATE)
     deadline: float = key(0.0, "s after a worker has given, from which on the sum of those that have is enough for it; 0: none",
                           limits.TIME)
     ahead: int = key(4, "steps that a worker takes part in before it comes to them", Range(0, 16, "sums", "under way"))
-    steps: int = key(1000, "steps", Range(10, 10**6, "steps", "steps"))
-    compute: float = key(0.1, "s that a worker computes in a step, on average", limits.TIME)
+    steps: int = key(1000, "stop after this many, at least 10", limits.STEPS)
+    computing: float = key(0.1, "s that a worker computes in a step, on average", limits.TIME)
     distribution: str = key("exponential", f"of these times: {', '.join(DRAWN)}", choices=tuple(DRAWN))
     straggler: float = key(1.0, "how many times slower worker 0 computes", Range(1, 1000))
     elements: int = key(10_000, "of the gradient, float32", limits.ELEMENTS)
@@ -115,6 +118,7 @@ class Stragglers(Networked):
         yield self.least <= self.workers, "least", f"at most {self.workers}, the workers"
         yield self.algorithm == "in-network" and self.stripes == 1, "algorithm", "in-network, with one stripe"
         yield self.jobs == 1, "jobs", "1"
+        yield self.steps >= 10, "steps", "10 or more"
         yield self.check != "keyed", "check", "off or sum"
 
     @property
@@ -130,11 +134,11 @@ class Stragglers(Networked):
         return [run_steps(self.resolved(), timeline or Timeline())]
 
     def title(self, results: Sequence[Measured]) -> str:
-        return f"{counted(self.workers, 'worker')}, {self.distribution} compute times of {1e3 * self.compute:g} ms"
+        return f"{counted(self.workers, 'worker')}, {self.distribution} compute times of {1e3 * self.computing:g} ms"
 
     def why(self, run: dict, summary: dict) -> Finding:
         """Says what a step consists of."""
-        compute, step = 1e3 * self.compute, summary["step_ms"]
+        compute, step = 1e3 * self.computing, summary["step_ms"]
         text = (f"a step takes {step:.1f} ms, a worker computes for {compute:.1f} ms on average; {summary['partial']:.0%} of the "
                 "sums are without some worker")
         return Finding(summary["job"], "straggler" if step > 1.1 * compute else "compute", text)
@@ -166,7 +170,7 @@ class _Run:
         self.ends: dict[int, int] = {}  # ps, of each step's sum at the last worker
         self.sets: dict[int, tuple[int, ...]] = {}
         self.given: dict[tuple[int, int], int] = {}  # ps, when a worker gave to a step
-        self.least_ps = round(PS * (4 * config.delay + (8 * 4 * config.elements / config.rate if config.rate else 0)))
+        self.least_ps = round(PS * (4 * config.delay + (8 * INT32.bytes(config.elements) / config.rate if config.rate else 0)))
         self.computed = self.used = 0
         self._numbers = {machine: number for number, machine in enumerate(job.machines)}
 
@@ -184,7 +188,7 @@ class _Run:
             self._give(worker)
             return
         slow = self.config.straggler if worker.number == 0 else 1.0
-        seconds = slow * self.config.compute * DRAWN[self.config.distribution](worker.rng)
+        seconds = slow * self.config.computing * DRAWN[self.config.distribution](worker.rng)
         worker.token += 1
         token, began = worker.token, self.network.now
         self.network.plan(began + round(seconds * PS), lambda: self._computed(worker, token, began))
@@ -295,7 +299,7 @@ def run_steps(config: Stragglers, timeline: Timeline) -> Steps:
         timeline.jobs.append((job.name, [worker.spans for worker in run.workers]))
         stats = virtual_network.counters(network, config, [job], job.hosts)
         return Steps(
-            config.enough, config.workers, config.late, 4 * config.elements,
+            config.enough, config.workers, config.late, INT32.bytes(config.elements),
             [b - a for a, b in zip(ends[first - 1:], ends[first:], strict=False)],
             [len(run.sets[step]) for step in range(first, config.steps)], run.computed, run.computed - run.used,
             spans=[[span for span in worker.spans[:200]] for worker in run.workers], stats=stats, checked=config.payload, **links)

@@ -55,7 +55,7 @@ def coded(codec: str) -> Reduce:
 
 def of_the_ready(config: Training) -> tuple[Reduce, Callable[[], None]]:
     """Returns what averages a bucket over the ranks that are ready, and what ends that."""
-    from ina.backend.quorum import Buckets, average_ready
+    from ina.backend.ready import Buckets, average_ready
 
     buckets = Buckets(config.complete, late=config.late, deadline=config.deadline or None)
     return lambda bucket: average_ready(buckets, bucket), buckets.close

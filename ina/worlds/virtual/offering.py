@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ina.aggregation import protocols
 from ina.aggregation.worker.errors import Event, JobMismatch
 from ina.aggregation.worker.offer import Offer
 from ina.topology import Topology
@@ -163,11 +164,11 @@ class ForgetfulMachine(OfferingMachine):
 
 def offering(
     compiled: Source, topology: Topology, parts: Sequence[Part], *, elements: int = 64, dtype: type = np.int32, count: int = 1,
-    values: int = 32, restarts: bool = False, protocol: str = "quorum", slots: int = 1, first: int = 0, late: bool = False,
+    values: int = 32, restarts: bool = False, slots: int = 1, first: int = 0, late: bool = False,
 ) -> Explorer:
     """Makes a job of a worker at each host, with these ``parts``, as ``explorable.job`` does; the other arguments are its."""
     samples = [exact(1, number, len(parts), elements, dtype, values) for number in range(count)]
     work = [[Chosen(sample.rows[worker], np.zeros(0), sample=sample, parts=parts) for sample in samples]
             for worker in range(len(parts))]
-    return job(compiled, topology, slots=slots, values=values, protocol=protocol, work=work, restarts=restarts, first=first,
-               late=late, machine=ForgetfulMachine if restarts else OfferingMachine)
+    return job(compiled, topology, slots=slots, values=values, protocol=protocols.offering(), work=work, restarts=restarts,
+               first=first, late=late, machine=ForgetfulMachine if restarts else OfferingMachine)

@@ -27,7 +27,8 @@ def test_each_number_has_the_name_that_the_programs_use():
 def test_sizes_are_those_of_the_headers():
     sizes = {kind.name: (kind.extra_bytes, kind.quarters, kind.payload_bytes) for kind in kinds.switchml()}
     assert sizes == {"data": (0, 4, 0), "pending": (0, 0, 4), "maximum": (0, 4, 0), "refused": (0, 0, 0), "indices": (0, 2, 0),
-                     "zeros": (0, 0, 0), "floats": (0, 4, 0), "to": (8, 4, 0), "lanes": (0, 4, 0), "bytes": (0, 2, 0)}
+                     "zeros": (0, 0, 0), "floats": (0, 4, 0), "to": (8, 4, 0), "lanes": (0, 4, 0), "bytes": (0, 2, 0),
+                     "offer": (12, 0, 0)}
     assert {kind.name: kind.payload_bytes for kind in kinds.atp() if kind.payload_bytes} == {"pending": 4}
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="the back end needs torch")
 
 START = """
 import numpy as np
-from ina.backend.quorum import Buckets, Quorum, average_ready, same_replicas
+from ina.backend.ready import Buckets, Quorum, average_ready, same_replicas
 rank, n = start()
 store = dist.distributed_c10d._get_default_store()
 def mine(step, dtype=torch.float32):
@@ -45,7 +45,7 @@ for step in range(6):
     store.set(f"{step}/{rank}", "")
     values.append(tensor[0].item())
 quorum.close()
-say(values=values, history=quorum.history, stats=ina.backend.stats()["quorum"])
+say(values=values, history=quorum.history, stats=ina.backend.stats()["ready"])
 """))
     values, history = reports[0]["values"], reports[0]["history"]
     assert all(report["values"] == values and report["history"] == history for report in reports)
@@ -193,7 +193,7 @@ for step in range(40):
     losses.append(loss.item())
 same_replicas(net.parameters())
 state.close()
-say(first=losses[0], last=losses[-1], history=state.history, stats=ina.backend.stats()["quorum"])
+say(first=losses[0], last=losses[-1], history=state.history, stats=ina.backend.stats()["ready"])
 """))
     assert all(report["last"] < 0.5 * report["first"] for report in reports)
     assert all(report["stats"]["left_out"]["2"] >= 8 for report in reports), "it comes last to every fifth step"
@@ -242,7 +242,7 @@ except RuntimeError as error:
     errors.append(str(error))
 tensor = mine(1)
 quorum.average(tensor)
-stats = ina.backend.stats()["quorum"]["rounds"]
+stats = ina.backend.stats()["ready"]["rounds"]
 if rank:
     quorum.average(mine(2), tensor.clone()) if rank == 2 else None
 try:
@@ -290,7 +290,7 @@ say(sets=sets, inferred=inferred[0].item(), out=out[0].item(), left=left)
 
 
 def test_a_wait_that_is_interrupted_counts_nothing_twice(tmp_path):
-    """What rank 2 gave too late to round 0 is in round 1. Its call for round 2 waits for that, is interrupted, and made again."""
+    """Late values of rank 2, of round 0, are in round 1. Its call for round 2 waits for that, is interrupted, and made again."""
     reports = succeed(run(tmp_path, 3, START + """
 class Stop(BaseException):
     pass

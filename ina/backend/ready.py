@@ -1,7 +1,7 @@
 """Averages over those ranks that are ready: k of n, deadlines, replicas.
 
     gradients = torch.zeros(parameters)
-    quorum = ina.backend.quorum.Quorum(gradients, "k=7")     # on all ranks of the group: of 8, the first 7 are enough
+    quorum = ina.backend.ready.Quorum(gradients, "k=7")     # on all ranks of the group: of 8, the first 7 are enough
     for step in range(steps):
         compute(gradients)
         ranks = quorum.average(gradients)                    # of these ranks; with late="next" no rank's work is lost
@@ -28,6 +28,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.weak import TensorWeakRef
 
+from ina.aggregation import protocols
 from ina.aggregation.worker.offer import Offer
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
@@ -38,7 +39,6 @@ from ina.backend.work import LazyWork
 
 __all__ = ["Buckets", "Quorum", "average_ready", "same_replicas"]
 
-PROTOCOL = "quorum"
 LATE = ("next", "drop")
 NOT_OVER = 1 << 63
 
@@ -137,7 +137,7 @@ class Quorum:
             self._announce()
 
     def _new_group(self, ours: Membership) -> Membership:
-        options = replace(ours.options or Options(), protocol=PROTOCOL)
+        options = replace(ours.options or Options(), protocol=protocols.offering())
         made: Any = dist.new_group(self._members, ours.timeout, dist.get_backend(ours), options,
                                    use_local_synchronization=ours is not dist.group.WORLD)
         if refusal := made._joined_job().admit():
