@@ -273,17 +273,21 @@ class Job:
 
     def wait(self, ticket: int, number: int, description: str, seconds: float) -> bool:
         """Waits for the operation up to ``seconds``. Returns True if it is complete. Raises RuntimeError if it has failed."""
-        return self.result(ticket, number, description, seconds) is not None
+        return self._wait(ticket, number, description, seconds)[0]
 
     def result(self, ticket: int, number: int, description: str, seconds: float) -> Event | None:
-        """Waits for the operation up to ``seconds``. Returns None if it is not complete. Raises RuntimeError if it has failed."""
+        """Waits for a sum that was begun with ``ask``, as ``wait`` does. Returns None if it is not complete."""
+        return self._wait(ticket, number, description, seconds)[1]
+
+    def _wait(self, ticket: int, number: int, description: str, seconds: float) -> tuple[bool, Event | None]:
+        """Returns whether the operation is complete, and what became of it, where the endpoint says so."""
         endpoint = self._endpoint
         if endpoint is None:  # a signal handler has destroyed the group
             raise RuntimeError(self.failure)
         try:
-            event = endpoint.wait(ticket, seconds)
+            event: object = endpoint.wait(ticket, seconds)
             self._late.done(number)
-            return event
+            return True, event if isinstance(event, Event) else None  # None: of a job that may move
         except JobError as error:
             self._late.done(number)
             operation = f"collective #{number} ({description}) of rank {self.rank}"
@@ -296,7 +300,7 @@ class Job:
                 stats = endpoint.stats
                 self._check_left(endpoint, stats["waits_for"])
                 self._late.look(number, description, stats)
-            return None
+            return False, None
 
     def lost(self) -> set[int]:
         """Returns the ranks that the switch process has lost."""
