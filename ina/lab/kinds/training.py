@@ -313,8 +313,7 @@ class Training(Placed):
                                                                 and 1 <= int(enough) <= self.workers),
                "complete", f"'', 'all', or 'k=1' to 'k={self.workers}'")
         yield not self.deadline or bool(self.complete), "complete", "'all' or 'k=...', for deadline"
-        plain = not self.for_buckets and self.codec == codecs.DEFAULT
-        yield not self.complete or plain, "codec", f"{codecs.DEFAULT} with complete"
+        yield not self.complete or self.codec == codecs.DEFAULT, "codec", f"{codecs.DEFAULT} with complete"
         able = not self.complete or any(self.chooses(backend) for backend in self.backends)
         yield able, "complete", "a protocol that has it, as backends = ['quorum', ...] does"
 
