@@ -36,7 +36,7 @@ struct ina_endpoint {
     struct ina_port *port;
     int alive_fd;
     struct ina_tensor tensors[INA_MAX_OPS];
-    int64_t ticket_of[INA_MAX_OPS]; /* 0: an offer, which has none; that of the tensor after it says all */
+    int64_t ticket_of[INA_MAX_OPS]; /* 0: none, as of an offer; that of the tensor after it says all */
     int tx_full;                /* the port had no room for all due frames */
     struct ina_idle idle;
     uint64_t caught_up;         /* all frames up to this time have been received: timers compare with it */
@@ -99,28 +99,17 @@ static void publish(struct ina_endpoint *e)
         e->port_stats = e->port->stats;
 }
 
-/* Submits the next tensor of the queue; a chosen one after its offer. 0, or -EAGAIN: there is no room yet. */
+/* Submits the next tensor of the queue. 0, or -EAGAIN: there is no room yet. */
 static int submit_next(struct ina_endpoint *e, uint64_t now)
 {
     const uint64_t at = e->queue_begin % INA_MAX_OPS;
-    const struct ina_tensor *tensor = &e->queue[at];
-    int handle = e->protocol->next_handle(e->state), result = 0;
-    if (handle >= 0 && tensor->part == INA_PART_CHOSEN) {
-        e->tensors[handle] = (struct ina_tensor){.dtype = INA_FLOAT32, .part = INA_PART_OFFER, .offer = tensor->offer};
-        e->ticket_of[handle] = 0;
-        result = e->protocol->submit(e->state, e->tensors, handle, now);
-        if (result >= 0)
-            handle = e->protocol->next_handle(e->state);
-    }
-    if (handle < 0 || result == -EAGAIN)
+    const int handle = ina_protocol_submit(e->protocol, e->state, e->tensors, &e->queue[at], now);
+    if (handle == -EAGAIN || handle == -EPIPE)
         return -EAGAIN;
-    if (result >= 0) {
-        e->tensors[handle] = *tensor;
+    if (handle < 0)
+        finish(e, e->queue_ticket[at], &(struct ina_event){.type = INA_EVENT_FAILED, .code = INA_ERR_REFUSED});
+    else
         e->ticket_of[handle] = e->queue_ticket[at];
-        result = e->protocol->submit(e->state, e->tensors, handle, now);
-    }
-    if (result < 0)
-        finish(e, e->queue_ticket[at], &(struct ina_event){.type = INA_EVENT_FAILED, .code = INA_ERR_REFUSED, .op = (uint32_t)handle});
     return 0;
 }
 
@@ -134,14 +123,9 @@ static void amend(struct ina_endpoint *e, const struct ticket *t, uint64_t now)
             return;
         }
     }
-    for (int handle = 0; handle < INA_MAX_OPS; handle++) {
-        const int before = (handle + INA_MAX_OPS - 1) % INA_MAX_OPS;
-        if (e->ticket_of[handle] == t->number) {
-            e->tensors[handle].in = t->in;
-            e->tensors[before].offer = t->offer;
-            e->protocol->amend(e->state, e->tensors, before, now); /* what it refuses ina_endpoint_amend has refused */
-        }
-    }
+    for (int handle = 0; handle < INA_MAX_OPS; handle++)
+        if (e->ticket_of[handle] == t->number) /* what is refused here ina_endpoint_amend has refused */
+            ina_protocol_amend(e->protocol, e->state, e->tensors, handle, &t->offer, t->in, now);
 }
 
 /* Submissions, amendments and aborts come in, completions go out. */
@@ -164,6 +148,7 @@ static void exchange(struct ina_endpoint *e, uint64_t now)
             if (events[i].type == INA_EVENT_FAILED)
                 fail(e, &events[i]);
             finish(e, e->ticket_of[events[i].op], &events[i]);
+            e->ticket_of[events[i].op] = 0;
         }
         n = e->protocol->events(e->state, events, INA_MAX_OPS);
         if (!n)

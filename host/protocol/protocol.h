@@ -173,6 +173,12 @@ struct ina_protocol {
 /* 1: known dtype, buffers not NULL, average only of sums of floats, maxima only of integers, only sums from or to some workers; an offer
  * without elements, and of enough. */
 int ina_tensor_valid(const struct ina_tensor *tensor);
+/* Submits a copy of *tensor; of a chosen one (enum ina_part) first its offer, whose handle is the one before. The tensor's handle, or what
+ * next_handle or submit says: then there is no offer either, unless the job has failed. */
+int ina_protocol_submit(const struct ina_protocol *protocol, void *state, struct ina_tensor *tensors, const struct ina_tensor *tensor, uint64_t now);
+/* Says of the offer of the chosen tensor `handle` what it is now, and where the tensor's values are. 0, or -EINVAL: it stays as it was. */
+int ina_protocol_amend(const struct ina_protocol *protocol, void *state, struct ina_tensor *tensors, int handle, const struct ina_offer *offer,
+                       const void *in, uint64_t now);
 #ifndef INA_CDEF
 /* 1: options that are set are there, and within their ranges. */
 static inline int ina_options_valid(const struct ina_option *options, const struct ina_worker_config *config)

@@ -92,6 +92,38 @@ int ina_tensor_valid(const struct ina_tensor *t)
            && (t->part != INA_PART_OFFER || (!t->count && !t->average && t->offer.state <= INA_OFFER_PASS && t->offer.least));
 }
 
+int ina_protocol_submit(const struct ina_protocol *protocol, void *state, struct ina_tensor *tensors, const struct ina_tensor *tensor, uint64_t now)
+{
+    int handle = protocol->next_handle(state);
+    if (handle >= 0 && tensor->part == INA_PART_CHOSEN) {
+        if (!ina_tensor_valid(tensor))
+            return -EINVAL;
+        tensors[handle] = (struct ina_tensor){.dtype = tensor->dtype, .part = INA_PART_OFFER, .offer = tensor->offer};
+        handle = protocol->submit(state, tensors, handle, now);
+        if (handle >= 0)
+            handle = protocol->next_handle(state);
+    }
+    if (handle < 0)
+        return handle;
+    tensors[handle] = *tensor;
+    return protocol->submit(state, tensors, handle, now);
+}
+
+int ina_protocol_amend(const struct ina_protocol *protocol, void *state, struct ina_tensor *tensors, int handle, const struct ina_offer *offer,
+                       const void *in, uint64_t now)
+{
+    const int asks = (handle + INA_MAX_OPS - 1) % INA_MAX_OPS;
+    const struct ina_offer before = tensors[asks].offer;
+    tensors[asks].offer = *offer;
+    if (protocol->amend(state, tensors, asks, now) < 0) {
+        tensors[asks].offer = before;
+        return -EINVAL;
+    }
+    tensors[handle].offer = *offer;
+    tensors[handle].in = in;
+    return 0;
+}
+
 /* The offer before tensor `handle` is decided. */
 static void take_choice(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint32_t contributors)
 {
@@ -114,7 +146,7 @@ static int is_offer(const struct ina_tensors *ts, const struct ina_offer *offer)
     return offer->state <= INA_OFFER_PASS && offer->least && offer->least <= ts->workers && !(offer->rivals >> ts->worker & 1);
 }
 
-/* Of a tensor that is submitted: what it has to do with offers. */
+/* Notes what a tensor that is submitted has to do with offers. */
 static void choose(struct ina_tensors *ts, const struct ina_tensor *tensors, int handle)
 {
     const struct ina_tensor *t = &tensors[handle];

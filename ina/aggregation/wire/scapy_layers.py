@@ -98,7 +98,7 @@ class Check(Packet):
             head = below.self_build() + head
             below = below.underlayer
         if not self.headers:
-            extra = self.payload.self_build() if isinstance(self.payload, (Receivers, Offer)) else b""
+            extra = self.payload.self_build() if isinstance(self.payload, tuple(_EXTRA.values())) else b""
             packet = packet[:2] + layout.checksum(head + packet + extra).to_bytes(2, "big") + packet[4:]
         return packet + payload
 

@@ -15,11 +15,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ina.aggregation import protocols
-from ina.aggregation.lane import FLOATS
 from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor, fill_tensor_at, set_source
 from ina.aggregation.worker.errors import Event, event_from_c
-from ina.aggregation.worker.offer import ASK, GIVE, PASS, Offer, StaleOffer
+from ina.aggregation.worker.offer import Offer, StaleOffer, amended
 from ina.aggregation.worker.route import Route
 from ina.base.closing import Closing
 from ina.base.native import CData, ffi, lib
@@ -85,10 +84,7 @@ class Endpoint(Closing):
             route.fill(tensor, self.config.workers, self.config.worker)
         if offer is not None:
             protocols.check_offer(self.config.protocol, self.config.check)
-            if np.dtype(dtype) not in (self.config.lane.dtype, *FLOATS):  # it would be refused behind its offer
-                raise TypeError(f"{dtype}: expected {self.config.lane.dtype}, as the job's packets have, or floats")
             offer.fill(tensor, self.config.workers, self.config.worker, source != 0)
-            tensor.part = lib.INA_PART_CHOSEN
         elif not source and count:
             raise ValueError("source: 0, expected an address, or an offer")
         ticket = self._submit(tensor, (owner, route), stay)
@@ -106,20 +102,13 @@ class Endpoint(Closing):
         tensor = self._offers.get(ticket)
         if tensor is None:
             raise StaleOffer(f"ticket {ticket}: no sum with an offer, or it is over")
-        changed = ffi.new("struct ina_offer *", tensor.offer)
-        gives = source is not None
-        if (gives or never) and changed.state != ASK or gives and never:
-            raise ValueError(f"ticket {ticket}: its values, or that there are none, have been said")
-        changed.state = GIVE if gives else PASS if never else changed.state
-        if least is not None:
-            if not 1 <= least <= self.config.workers:
-                raise ValueError(f"least: {least}, expected 1..{self.config.workers}")
-            changed.least = least
-        address = getattr(tensor, "in") if source is None else ffi.cast("void *", source)
-        result: int = lib.ina_endpoint_amend(self._endpoint, ticket, changed, address)
+        if least is not None and not 1 <= least <= self.config.workers:
+            raise ValueError(f"least: {least}, expected 1..{self.config.workers}")
+        offer, address = amended(tensor, source, least, never)
+        result: int = lib.ina_endpoint_amend(self._endpoint, ticket, offer, address)
         if result < 0:
             raise ValueError(f"ticket {ticket}: its offer is not to be changed so")
-        tensor.offer = changed[0]
+        tensor.offer = offer[0]
         if source is not None:
             set_source(tensor, source)
             self._arrays[ticket] = self._arrays.get(ticket), owner

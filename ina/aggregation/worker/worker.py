@@ -12,11 +12,10 @@ import itertools
 import numpy as np
 
 from ina.aggregation import protocols
-from ina.aggregation.lane import FLOATS
 from ina.aggregation.worker.block import Block
-from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor, set_source
+from ina.aggregation.worker.config import MAX_OPS, WorkerConfig
 from ina.aggregation.worker.errors import Event, event_from_c
-from ina.aggregation.worker.offer import Offer
+from ina.aggregation.worker.offer import Offer, amended, check_source, fill_arrays
 from ina.aggregation.worker.route import Route, fill_route
 from ina.base.native import ffi, lib
 
@@ -45,29 +44,19 @@ class Worker(Block):
 
         BlockingIOError: MAX_OPS tensors are in flight; BrokenPipeError: the job has failed.
         """
-        out = source if out is None else out
-        given = out if source is None else source
-        if out is None or given is None or (source is None and offer is None):
-            raise ValueError("source: None, expected an array, or an offer and `out`")
         protocols.check_reduction(self.config.protocol, reduction)
+        if offer is not None:
+            protocols.check_offer(self.config.protocol, self.config.check)
         tensor = ffi.new("struct ina_tensor *")
-        fill_tensor(tensor, given, out, average, tag, reduction)
+        arrays = fill_arrays(tensor, source, out, average, tag, reduction, offer, self.config.workers, self.config.worker)
         if route is not None:
             protocols.check_route(self.config.protocol, self.config.check)
         fill_route(tensor, route, self.config.workers, self.config.worker)
-        if offer is not None:
-            protocols.check_offer(self.config.protocol, self.config.check)
-            tensor.part = lib.INA_PART_CHOSEN
-            set_source(tensor, 0 if source is None else source.ctypes.data)
-            if not lib.ina_tensor_valid(tensor) or given.dtype not in (self.config.lane.dtype, *FLOATS):
-                raise OSError(errno.EINVAL, "submit refused")  # before there is an offer
-            self._offer(offer, source is not None, now)
-        handle = self._next_handle()
-        self._tensors[handle] = tensor[0]
-        result = self._protocol.submit(self._state, self._tensors, handle, now)
-        if result < 0:
-            raise OSError(-result, "submit refused")
-        self._arrays[handle] = (given, out, route)
+        handle: int = lib.ina_protocol_submit(self._protocol, self._state, self._tensors, tensor, now)
+        if handle < 0:
+            why = {-errno.EPIPE: "the job has failed", -errno.EAGAIN: f"{MAX_OPS} tensors in flight"}
+            raise OSError(-handle, why.get(handle, "submit refused"))
+        self._arrays[handle] = (*arrays, route)
         return handle
 
     def amend(self, handle: int, source: np.ndarray | None = None, *, least: int | None = None, never: bool = False,
@@ -76,46 +65,15 @@ class Worker(Block):
 
         ValueError: it has been given, or this worker said that it never is.
         """
-        before, tensor = self._tensors[(handle - 1) % MAX_OPS], self._tensors[handle]
-        arrays = self._arrays[handle]
+        tensor, arrays = self._tensors[handle], self._arrays[handle]
         if tensor.part != lib.INA_PART_CHOSEN or arrays is None:
             raise ValueError(f"tensor {handle}: has no offer")
-        state, was = before.offer.state, before.offer.least
-        if source is not None:
-            if source.dtype != arrays[1].dtype or source.size != arrays[1].size or not source.flags.c_contiguous:
-                raise ValueError(f"source: {source.dtype} x {source.size}, expected {arrays[1].dtype} x {arrays[1].size}, "
-                                 "contiguous")
-            before.offer.state = lib.INA_OFFER_GIVE
-        if never:
-            before.offer.state = lib.INA_OFFER_PASS
-        if least is not None:
-            before.offer.least = least
-        if state not in (lib.INA_OFFER_ASK, before.offer.state) or (source is not None and state != lib.INA_OFFER_ASK) or \
-                self._protocol.amend(self._state, self._tensors, (handle - 1) % MAX_OPS, now) < 0:
-            before.offer.state, before.offer.least = state, was
+        check_source(source, arrays[1])
+        offer, address = amended(tensor, None if source is None else source.ctypes.data, least, never)
+        if lib.ina_protocol_amend(self._protocol, self._state, self._tensors, handle, offer, address, now) < 0:
             raise ValueError(f"tensor {handle}: its offer is not to be changed so")
         if source is not None:
-            set_source(tensor, source.ctypes.data)
             self._arrays[handle] = (source, *arrays[1:])
-
-    def _next_handle(self) -> int:
-        handle: int = self._protocol.next_handle(self._state)
-        if handle < 0:
-            raise OSError(-handle, "the job has failed" if handle == -errno.EPIPE else f"{MAX_OPS} tensors in flight")
-        return handle
-
-    def _offer(self, offer: Offer, gives: bool, now: int) -> None:
-        """Submits an offer. BlockingIOError: there is no room for it and the tensor after it."""
-        handle = self._next_handle()
-        nothing = np.zeros(0, self.config.lane.dtype)
-        fill_tensor(self._tensors[handle], nothing, nothing, False, 0, protocols.SUM)
-        fill_route(self._tensors[handle], None, self.config.workers, self.config.worker)
-        self._tensors[handle].part = lib.INA_PART_OFFER
-        offer.fill(self._tensors[handle], self.config.workers, self.config.worker, gives)
-        result = self._protocol.submit(self._state, self._tensors, handle, now)
-        if result < 0:
-            raise OSError(-result, "offer refused")
-        self._arrays[handle] = None
 
     def receive(self, frame: bytes, now: int) -> bytes | None:
         """Takes a frame, any bytes; returns the frame to send in its place if the worker replies in place."""

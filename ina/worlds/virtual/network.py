@@ -16,9 +16,9 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.worker.block import stats_dict
-from ina.aggregation.worker.config import WorkerConfig, fill_tensor, set_source
+from ina.aggregation.worker.config import WorkerConfig, set_source
 from ina.aggregation.worker.errors import Event, event_from_c
-from ina.aggregation.worker.offer import Offer
+from ina.aggregation.worker.offer import Offer, amended, check_source, fill_arrays
 from ina.aggregation.worker.route import Route
 from ina.base.closing import Closing
 from ina.base.native import CData, ffi, lib
@@ -224,18 +224,11 @@ class Network(Closing):
 
         OSError (EINVAL): a ``reduction`` that the machine's protocol does not have, or a time before that of an earlier one.
         """
-        out = source if out is None else out
-        given = out if source is None else source
-        if out is None or given is None or (source is None and offer is None):
-            raise ValueError("source: None, expected an array, or an offer and `out`")
         tensor = ffi.new("struct ina_tensor *")
-        fill_tensor(tensor, given, out, average, tag, reduction)
+        given, out = fill_arrays(tensor, source, out, average, tag, reduction, offer, self._workers.get(machine, 0),
+                                 self._ranks.get(machine, 0))
         if route is not None:
             route.fill(tensor, self._workers[machine], self._ranks[machine])
-        if offer is not None:
-            offer.fill(tensor, self._workers[machine], self._ranks[machine], source is not None)
-            tensor.part = lib.INA_PART_CHOSEN
-            set_source(tensor, 0 if source is None else source.ctypes.data)
         ticket = lib.ina_emulator_submit(self.pointer, machine, tensor, self.now if at is None else at)
         self._check(ticket, f"tensor of {given.size} elements at machine {machine}")
         self._tensors[ticket] = (given, out, route)
@@ -251,17 +244,9 @@ class Network(Closing):
         if (asked := self._offers.get(ticket)) is None:
             return False
         machine, tensor = asked
-        out = self._tensors[ticket][1]
-        if source is not None and (source.dtype != out.dtype or source.size != out.size or not source.flags.c_contiguous):
-            raise ValueError(f"source: {source.dtype} x {source.size}, expected {out.dtype} x {out.size}, contiguous")
-        terms, again = ffi.new("struct ina_offer *", tensor.offer), False
-        if source is not None or never:
-            again = terms.state != lib.INA_OFFER_ASK
-            terms.state = lib.INA_OFFER_PASS if never else lib.INA_OFFER_GIVE
-        if least is not None:
-            terms.least = least
-        address = getattr(tensor, "in") if source is None else ffi.cast("void *", source.ctypes.data)
-        if again or lib.ina_emulator_amend(self.pointer, machine, ticket, terms, address) < 0:
+        check_source(source, self._tensors[ticket][1])
+        terms, address = amended(tensor, None if source is None else source.ctypes.data, least, never)
+        if lib.ina_emulator_amend(self.pointer, machine, ticket, terms, address) < 0:
             raise ValueError(f"tensor {ticket}: its offer is not to be changed so")
         tensor.offer = terms[0]
         if source is not None:

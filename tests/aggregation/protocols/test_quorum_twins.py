@@ -152,7 +152,7 @@ def test_twins_agree_on_all_packets_of_long_streams(seed):
 
 @pytest.mark.parametrize("version", [0, 3, 255])
 def test_an_offer_of_another_version_that_has_values(version):
-    """Whatever that may mean: it is refused, without the values, which the twin takes off in two passes."""
+    """Refuses an offer with values, without them: the twin takes them off in two passes."""
     answers = []
     for kind in (CompiledTarget, TnaTarget):
         world = offering_world(made("quorum", kind, 64, {}))

@@ -119,21 +119,11 @@ static void start_submissions(struct ina_emulator *em, struct ina_machine *m, ui
 {
     while (m->first && m->first->at <= em->now) {
         struct ina_submission *s = m->first;
-        int handle = m->protocol->next_handle(m->state);
-        if (handle >= 0 && s->tensor.part == INA_PART_CHOSEN) {
-            m->tensors[handle] = (struct ina_tensor){.dtype = INA_FLOAT32, .part = INA_PART_OFFER, .offer = s->tensor.offer};
-            m->tickets[handle] = 0;
-            handle = m->protocol->submit(m->state, m->tensors, handle, em->now);
-            if (handle >= 0)
-                handle = m->protocol->next_handle(m->state);
-        }
+        const int handle = ina_protocol_submit(m->protocol, m->state, m->tensors, &s->tensor, em->now);
         if (handle == -EAGAIN && !m->failed)
             return;
-        if (handle >= 0) {
-            m->tensors[handle] = s->tensor;
+        if (handle >= 0)
             m->tickets[handle] = s->ticket;
-            handle = m->protocol->submit(m->state, m->tensors, handle, em->now);
-        }
         m->first = s->next;
         if (handle < 0) { /* the job is over: this tensor fails, too */
             struct ina_event event = {.type = INA_EVENT_FAILED, .code = INA_ERR_ABORTED};
@@ -190,6 +180,7 @@ void ina_machine_run(struct ina_emulator *em, uint32_t index)
         for (int i = 0; i < count; i++) {
             m->failed |= events[i].type == INA_EVENT_FAILED;
             complete(em, index, &events[i]);
+            m->tickets[events[i].op % INA_MAX_OPS] = 0;
         }
     } while (count > 0 && !em->error); /* a completed tensor may have let the next one in */
     uint64_t due = m->protocol->next_timer(m->state);
@@ -436,12 +427,9 @@ int ina_emulator_amend(struct ina_emulator *em, uint32_t machine, uint64_t ticke
         }
     }
     for (int handle = 0; handle < INA_MAX_OPS; handle++) {
-        const int before = (handle + INA_MAX_OPS - 1) % INA_MAX_OPS;
         if (m->tickets[handle] != ticket || m->tensors[handle].part != INA_PART_CHOSEN)
             continue;
-        m->tensors[handle].in = in;
-        m->tensors[before].offer = *offer;
-        const int result = m->protocol->amend(m->state, m->tensors, before, em->now);
+        const int result = ina_protocol_amend(m->protocol, m->state, m->tensors, handle, offer, in, em->now);
         if (!result && em->timers.due[m->timer] > em->now)
             ina_timers_set(&em->timers, m->timer, em->now);
         return result;

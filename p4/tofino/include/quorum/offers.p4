@@ -110,7 +110,7 @@ control Ones(in bit<8> workers, inout bit<8> number) {
     }
 }
 
-/* What an OFFER pass would make of what the packet has taken along, and whether that would be enough. */
+/* Computes both words as an OFFER pass would leave them, and whether that would be enough. */
 control Change(inout packet_t hdr, inout state_t meta) {
     bit<32> rival = 0;    // 0: none contributes
     bit<32> settled = 0;  // workers for whom nobody waits
