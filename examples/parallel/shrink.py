@@ -1,9 +1,10 @@
-"""Shrinking in place: ranks are killed in the middle of DDP training; the others go on in the same processes, on the same data.
+"""Shrinking and growing in place: ranks are killed in the middle of DDP training; the others go on in the same processes, on the
+same data. With --back, those that were killed are started again, and come back as what they were.
 
-    python examples/parallel/shrink.py --ranks 4 --kill 1 2
+    python examples/parallel/shrink.py --ranks 4 --kill 1 2 --back
 
-The losses are those of one process that sees all the data, before and after. torchrun would end the other ranks, too, when one
-dies, so this script starts its ranks itself, and serves their store.
+The losses are those of one process that sees all the data, all the time. torchrun would end the other ranks, too, when one dies,
+so this script starts its ranks itself, and serves their store.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ FATAL = STEPS // 2  # the step in which ranks are killed
 
 
 def agree(step: int, model: nn.Module) -> int:
-    """Returns the step that all ranks go on with. One may have had the sums of its last step, and others not: all take the
-    parameters of a rank that has made the most steps."""
+    """Returns the step that all ranks go on with. One may have had the sums of its last step, and others not, and who has just
+    come has none: all take the parameters of a rank that has made the most steps."""
     steps = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
     dist.all_gather(steps, torch.tensor([step]))
     most = max(range(len(steps)), key=lambda rank: steps[rank].item())
@@ -38,36 +39,45 @@ def agree(step: int, model: nn.Module) -> int:
     return int(steps[most].item())
 
 
-def train(rank: int, ranks: int, port: int, killed: list[int]) -> None:
+def train(first: int, args: argparse.Namespace, port: int, again: bool) -> None:
     ina.backend.register()
     torch.set_num_threads(1)
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
-    dist.init_process_group(os.environ.get("BACKEND", "ina"), store=store, rank=rank, world_size=ranks)
-    first, expected, losses, step = rank, common.alone(), [], 0
-    net = DistributedDataParallel(common.model())
+    store, model, net, step = dist.TCPStore("127.0.0.1", port, is_master=False), common.model(), None, 0
+    if again:
+        group = ina.backend.join_group(first, store)
+    else:
+        dist.init_process_group(os.environ.get("BACKEND", "ina"), store=store, rank=first, world_size=args.ranks)
+        group = dist.group.WORLD
+    expected, losses = common.alone(), {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     while step < STEPS:
-        optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
         try:
-            while step < STEPS:
-                if step == FATAL and first in killed:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                inputs, labels = batch(step)
-                with torch.no_grad():
-                    whole = nn.functional.cross_entropy(net.module(inputs), labels).item()
-                inputs, labels = batch(step, dist.get_rank(), dist.get_world_size())
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(net(inputs), labels).backward()
-                optimizer.step()
-                step += 1
-                losses[step - 1 :] = [whole]
+            if net is not None:  # who is new begins with what the others do after this
+                wait = (args.ranks, 60.0) if args.back and step == FATAL + 2 else ()
+                group, before = ina.backend.grow_group(*wait), group
+                net = net if group is before else None
+            if net is None:
+                step, net = agree(step, model), DistributedDataParallel(model)
+                print(f"rank {first} of {args.ranks} is rank {dist.get_rank()} of {dist.get_world_size()} from step {step} on",
+                      flush=True)
+            if step == FATAL and first in args.kill and not again:
+                os.kill(os.getpid(), signal.SIGKILL)
+            inputs, labels = batch(step)
+            with torch.no_grad():
+                losses[step] = nn.functional.cross_entropy(model(inputs), labels).item()
+            inputs, labels = batch(step, dist.get_rank(), dist.get_world_size())
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(inputs), labels).backward()
+            optimizer.step()
+            step += 1
         except RuntimeError as error:
-            began = time.monotonic()
-            ina.backend.shrink_group()
-            step = agree(step, net.module)
-            net = DistributedDataParallel(net.module)
-            print(f"rank {first} of {ranks} is rank {dist.get_rank()} of {dist.get_world_size()} after "
-                  f"{time.monotonic() - began:.2f} s, and goes on with step {step}: {str(error).splitlines()[0]}", flush=True)
-    common.compare(f"shrunk from {ranks} to {dist.get_world_size()}", losses, expected)
+            began, net = time.monotonic(), None
+            group = ina.backend.shrink_group()
+            print(f"rank {first} of {args.ranks} goes on after {time.monotonic() - began:.2f} s: {str(error).splitlines()[0]}",
+                  flush=True)
+    seen = sorted(losses)
+    common.compare(f"{args.ranks} ranks, {len(args.kill)} killed, {dist.get_world_size()} at the end",
+                   [losses[step] for step in seen], [expected[step] for step in seen])
     common.finish()
 
 
@@ -75,15 +85,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--kill", type=int, nargs="+", default=[1, 2], metavar="RANK")
+    parser.add_argument("--back", action="store_true", help="start them again")
     args = parser.parse_args()
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = torch.multiprocessing.get_context("spawn")
-    processes = [context.Process(target=train, args=(rank, args.ranks, store.port, args.kill)) for rank in range(args.ranks)]
-    for process in processes:
+
+    def start(rank: int, again: bool) -> torch.multiprocessing.Process:
+        process = context.Process(target=train, args=(rank, args, store.port, again))
         process.start()
-    for process in processes:
+        return process
+
+    processes = {rank: start(rank, False) for rank in range(args.ranks)}
+    for rank in args.kill:
+        processes[rank].join()
+        if args.back:
+            processes[rank] = start(rank, True)
+    for process in processes.values():
         process.join()
-    return int(any(process.exitcode for rank, process in enumerate(processes) if rank not in args.kill))
+    return int(any(process.exitcode for rank, process in processes.items() if args.back or rank not in args.kill))
 
 
 if __name__ == "__main__":

@@ -18,15 +18,19 @@ from typing import TYPE_CHECKING
 from ina.backend.autoload import register
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     import torch
     import torch.distributed as dist
+    import torchft
 
     from ina.backend import hooks as hooks
     from ina.backend import optimizers as optimizers
     from ina.backend import ready as ready
     from ina.backend.settings import Options as Options
 
-__all__ = ["Options", "all_reduce_own", "hooks", "optimizers", "ready", "register", "reset_stats", "shrink_group", "stats"]
+__all__ = ["Options", "all_reduce_own", "grow_group", "hooks", "join_group", "optimizers", "ready", "register", "reset_stats",
+           "shrink_group", "stats", "torchft_group"]
 
 
 def __getattr__(name: str) -> object:
@@ -80,6 +84,53 @@ def shrink_group(ranks_to_exclude: list[int] | None = None, group: dist.ProcessG
     from ina.backend.shrink import shrink_group
 
     return shrink_group(ranks_to_exclude, group, seconds)
+
+
+def grow_group(size: int | None = None, seconds: float = 0.0) -> dist.ProcessGroup:
+    """Makes a larger default group of its ranks and of processes that have called join_group, and ends the old one. To be called
+    by all ranks at the same place, with no collective in flight; no process starts anew, and if nobody has come, the group stays.
+
+    ``size``: of the new group: waits for so many ranks up to ``seconds``, and goes on with those that are there then; None: takes
+    all that wait, and waits for one up to ``seconds``. Newcomers get the ranks that they ask for, the others the rest, in the old
+    order. Options and time-out stay, and the other groups end with the old one. Models in DistributedDataParallel are to be
+    wrapped anew, and newcomers need the parameters: the new group's ``newcomers`` are their ranks, so any other rank can
+    broadcast them.
+
+    TypeError: the default group is of another back end. ValueError: a smaller size. RuntimeError: collectives are in flight; the
+    process that serves the group's store is gone; a newcomer, or a rank, has ended before the new group was made.
+    """
+    from ina.backend.grow import grow_group
+
+    return grow_group(size, seconds)
+
+
+def join_group(rank: int | None = None, store: dist.Store | None = None, seconds: float = 300.0) -> dist.ProcessGroup:
+    """Joins the default group of other processes, instead of init_process_group, when all of them call grow_group; waits for that
+    up to ``seconds``. Options and time-out are those of the group.
+
+    It takes the place of the others' call of grow_group: what comes next is what comes next there.
+    ``rank``: the one to have, as far as it is free and there: a process can come back as what it was; None: one of the last.
+    ``store``: the one that the group was made with (below all prefixes, such as torchrun's), connected anew; None: the TCPStore
+    at MASTER_ADDR and MASTER_PORT. ValueError: no such rank, or neither store nor variables. RuntimeError: there is a default
+    group already; or nobody has let this process in.
+    """
+    from ina.backend.grow import join_group
+
+    return join_group(rank, store, seconds)
+
+
+def torchft_group(timeout: timedelta | None = None, options: Options | None = None) -> torchft.process_group.ProcessGroup:
+    """Returns a process group for torchft's Manager (``pg``), or for ``configure`` or ``reconfigure`` by hand: replicas that die,
+    leave and come back between steps.
+
+    ``timeout``: of collectives, and of the wait for the other replicas of a quorum; None: 60 s. ``options``: as pg_options.
+    ImportError: torchft is not installed (`pip install 'ina[torchft]'`).
+    """
+    from datetime import timedelta
+
+    from ina.backend.torchft import ProcessGroupIna
+
+    return ProcessGroupIna(timedelta(seconds=60) if timeout is None else timeout, options)
 
 
 def stats() -> dict:

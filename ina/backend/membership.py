@@ -48,6 +48,7 @@ class Membership(dist.ProcessGroup):
         self.switch = ""
         self._refusal = ""
         self._closed = False
+        self.newcomers: tuple[int, ...] = ()  # ranks that were not in the group that it has grown from (grow.py)
         self._in_flight: deque[LazyWork] = deque()  # the endpoint may still write to their memory
         # A store may have seen this group before (destroyed and made again): creation is collective, so the n-th time
         # that `size` ranks arrive is the n-th life of the group, and old keys are never read.
@@ -55,7 +56,7 @@ class Membership(dist.ProcessGroup):
         self.store = store = dist.PrefixStore(f"ina/{generation}", store)
 
         gloo_store = dist.PrefixStore("gloo", store)
-        self._ballot = Ballot(dist.PrefixStore("plans", store), rank, size, timeout)
+        self._ballot = Ballot(dist.PrefixStore("plans", store), rank, size, lambda: self._timeout.total_seconds())
         gloo = dist.ProcessGroupGloo(gloo_store, rank, size, timeout)
         roll_call = RollCall(dist.PrefixStore("calls", store), rank, size)
         self._group_state = GroupState(lambda: self._timeout.total_seconds(), roll_call)
@@ -119,6 +120,19 @@ class Membership(dist.ProcessGroup):
         """True if the group has been destroyed."""
         return self._closed
 
+    @property
+    def in_flight(self) -> int:
+        """Number of collectives that have begun and not ended."""
+        return max(len(self._unfinished()), self._stager.unfinished())
+
+    def _unfinished(self) -> list[LazyWork]:
+        return [work for work in self._in_flight if not work.finished()]
+
+    @property
+    def failure(self) -> str:
+        """Reason why the group's job is over; "": it is not."""
+        return "" if self._job is None else self._job.failure
+
     def lost(self) -> set[int]:
         """Returns the ranks of which the switch process has said that they are lost."""
         return set() if self._job is None else self._job.lost()
@@ -158,9 +172,8 @@ class Membership(dist.ProcessGroup):
             return
         self._closed = True
         interrupted = self._group_state.interrupted()  # by a signal handler, the caller: the interrupted collective fails
-        unfinished = [work for work in self._in_flight if not work.finished()]
-        if unfinished or interrupted or self._stager.unfinished():
-            count = max(len(unfinished), self._stager.unfinished())
+        unfinished, count = self._unfinished(), self.in_flight
+        if count or interrupted:
             job.abort(f"ina: group {self.group_name!r} was destroyed with {count} collective(s) in flight")
         for work in unfinished:
             work.give_up()

@@ -84,6 +84,10 @@ class Questions:
         assert isinstance(value, Exception)
         raise value
 
+    def agree(self, key: str, value: str, seconds: float) -> str:
+        """Sets ``key`` unless it is set. Returns its value: that of the first one who has asked. Raises as `ask`."""
+        return self.ask(lambda store: store.compare_set(key, "", value), seconds).decode()
+
     def missing(self, keys: Sequence[str], deadline: float, answer: float) -> list[str]:
         """Waits for ``keys`` until ``deadline``, of the monotonic clock; returns those that are not there even then.
 

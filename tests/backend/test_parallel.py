@@ -17,9 +17,10 @@ pytest.importorskip("torch", reason="the back end needs torch")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = ROOT / "examples" / "parallel"
-SCRIPTS = [path for path in files(EXAMPLES, "*.py") if path.stem not in ("common", "elastic", "shrink")]
+SCRIPTS = [path for path in files(EXAMPLES, "*.py") if path.stem not in ("common", "elastic", "replicas", "shrink")]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-               "PYTHONWARNINGS": "ignore", "INA_CODEC": "block"}  # the switch by every call, without measured choices
+               "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "",  # unbuffered, lines of several ranks would mix
+               "INA_CODEC": "block"}  # the switch by every call, without measured choices
 
 
 @pytest.mark.later
@@ -43,12 +44,20 @@ def test_a_wrong_loss_is_an_error():
 
 
 @pytest.mark.later
-def test_shrinking_in_place():
-    """Two of four ranks are killed in DDP's backward pass; the others have the losses of one process, before and after."""
-    run = child.run([sys.executable, str(EXAMPLES / "shrink.py"), "--ranks", "4", "--kill", "1", "2"], cwd=ROOT, env=ENVIRONMENT)
+@pytest.mark.parametrize(("killed", "options"), [([1, 2], []), ([0, 3], ["--back"])])
+def test_shrinking_and_growing_in_place(killed, options):
+    """Two of four ranks are killed in DDP's backward pass; the others have the losses of one process, before and after, and so
+    have those that come back."""
+    command = [sys.executable, str(EXAMPLES / "shrink.py"), "--ranks", "4", "--kill", *map(str, killed), *options]
+    run = child.run(command, cwd=ROOT, env=ENVIRONMENT)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert len(re.findall(r"^rank [03] of 4 is rank [01] of 2 after .* is lost: its connection closed$", run.stdout, re.M)) == 2
-    assert float(re.search(r"shrunk from 4 to 2 .* (\S+)$", run.stdout, re.M)[1]) < 1e-4
+    left = [rank for rank in range(4) if rank not in killed]
+    for number, rank in enumerate(left):
+        assert re.search(rf"^rank {rank} of 4 goes on after .* is lost: its connection closed$", run.stdout, re.M), run.stdout
+        assert f"rank {rank} of 4 is rank {number} of 2 from step " in run.stdout
+    for rank in range(4) if options else ():
+        assert f"rank {rank} of 4 is rank {rank} of 4 from step 8 on" in run.stdout, run.stdout
+    assert float(re.search(r"2 killed, \d at the end .* (\S+)$", run.stdout, re.M)[1]) < 1e-4
 
 
 @pytest.mark.later

@@ -1,7 +1,6 @@
 """Trials of the ways that a tensor may travel: two ranks that see different times choose alike."""
 
 import threading
-from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -53,7 +52,7 @@ def known(monkeypatch):
 
 
 def ballot(store, rank, seconds=LONG, ranks=RANKS):
-    return Ballot(store, rank, ranks, timedelta(seconds=seconds))
+    return Ballot(store, rank, ranks, lambda: seconds)
 
 
 def calls(times, count, usable=lambda name: True, work=Done, rates=(0.0,) * RANKS, **link):

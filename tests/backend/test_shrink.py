@@ -55,14 +55,14 @@ dist.destroy_process_group()
         assert (report["rank"], report["size"]) == (number, len(left))
 
 
-def test_rank_0_dies_and_its_switch_with_it(tmp_path):
-    """Nobody says who is lost: who has not come after a second is left out. The new rank 0 starts a switch process."""
+def test_rank_0_dies(tmp_path):
+    """It has started the switch process, which lives long enough to say who is lost. The new rank 0 starts another one."""
     results = run(tmp_path, 3, UNTIL_FAILURE + """
 if rank == 0:
     time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGKILL)
 until_failure()
-ina.backend.shrink_group(seconds=1.0)
+ina.backend.shrink_group(seconds=1e6)
 sums()
 say(rank=dist.get_rank(), switch=list(rendezvous._pids.items()))
 dist.destroy_process_group()
