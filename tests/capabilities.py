@@ -69,10 +69,10 @@ def _python_with(variable: str, module: str) -> Callable[[], str]:
 
 
 def _torch_users() -> str:
-    folder = os.environ.get("INA_TORCH_USERS", "")
-    there = folder and all((Path(folder) / name).is_dir() for name in ("lightning", "transformers", "accelerate"))
-    return "" if there else ("INA_TORCH_USERS names no folder with lightning, transformers and accelerate (pip install --no-deps "
-                             "--target FOLDER ...: .ci/run has the list)")
+    folder, names = os.environ.get("INA_TORCH_USERS", ""), ("lightning", "transformers", "accelerate", "torchft")
+    there = folder and all((Path(folder) / name).is_dir() for name in names)
+    return "" if there else (f"INA_TORCH_USERS names no folder with {', '.join(names)} (pip install --no-deps --target "
+                             "FOLDER ...: .ci/run has the list)")
 
 
 def _tofino_compiler() -> str:

@@ -184,7 +184,10 @@ class LazyWork(dist.Work):
             # A callback's error is one for C++, too. That of `set_exception` is for Python only: DistributedDataParallel takes it
             # for tensors, which ends the process (torch 2.13).
             self._future = ended.then(self._result_of)
-            self._group_state.completer.run(lambda: self._complete(ended))
+            if self._done:  # so its callbacks run at once, as those of torch's own back ends do: torchft 0.2.0 relies on it
+                self._complete(ended)
+            else:
+                self._group_state.completer.run(lambda: self._complete(ended))
         return self._future
 
     def _new_future(self) -> torch.futures.Future[list[torch.Tensor]]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 # What an extra's packages are for, by the names of pyproject.toml.
 PURPOSES = {
     "torch": "the torch back end and trainings need torch",
+    "torchft": "a process group of torchft needs torchft",
     "report": "reports and figures need matplotlib",
     "data": "the bundled digits need scikit-learn",
     "ray": "--ray needs Ray",
