@@ -48,7 +48,7 @@ def train(replica: int, replicas: int, lighthouse: str, life: int, kill: int, ba
         losses.update(state["losses"])
 
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    group = ina.backend.torchft_group(WAIT)
+    group = ina.backend.torchft_group(WAIT.total_seconds())
     manager = torchft.Manager(
         pg=group, load_state_dict=load, state_dict=state, min_replica_size=replicas - 1, rank=0, world_size=1,
         store_addr="127.0.0.1", store_port=store.port, lighthouse_addr=lighthouse, replica_id=f"replica_{replica}",

@@ -18,11 +18,8 @@ from typing import TYPE_CHECKING
 from ina.backend.autoload import register
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     import torch
     import torch.distributed as dist
-    import torchft
 
     from ina.backend import hooks as hooks
     from ina.backend import optimizers as optimizers
@@ -119,18 +116,18 @@ def join_group(rank: int | None = None, store: dist.Store | None = None, seconds
     return join_group(rank, store, seconds)
 
 
-def torchft_group(timeout: timedelta | None = None, options: Options | None = None) -> torchft.process_group.ProcessGroup:
+def torchft_group(seconds: float = 60.0, options: Options | None = None) -> dist.ProcessGroup:
     """Returns a process group for torchft's Manager (``pg``), or for ``configure`` or ``reconfigure`` by hand: replicas that die,
     leave and come back between steps.
 
-    ``timeout``: of collectives, and of the wait for the other replicas of a quorum; None: 60 s. ``options``: as pg_options.
+    ``seconds``: the time-out of collectives, and of the wait for the other replicas of a quorum. ``options``: as pg_options.
     ImportError: torchft is not installed (`pip install 'ina[torchft]'`).
     """
     from datetime import timedelta
 
     from ina.backend.torchft import ProcessGroupIna
 
-    return ProcessGroupIna(timedelta(seconds=60) if timeout is None else timeout, options)
+    return ProcessGroupIna(timedelta(seconds=seconds), options)
 
 
 def stats() -> dict:

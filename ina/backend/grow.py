@@ -64,11 +64,11 @@ class Queue:
         """Returns those who wait, by number, with the ranks that they want to have."""
 
         def waiting(store: dist.Store) -> dict[int, int | None]:
-            number, wishes = _first(store), dict[int, int | None]()
+            number, ranks_wanted = _first(store), dict[int, int | None]()
             while store.check([f"{JOINS}/{number}"]):
-                wishes[number] = json.loads(store.get(f"{JOINS}/{number}"))["rank"]
+                ranks_wanted[number] = json.loads(store.get(f"{JOINS}/{number}"))["rank"]
                 number += 1
-            return wishes
+            return ranks_wanted
 
         return self.ask(waiting)
 
@@ -214,15 +214,15 @@ def _decision(group: Membership, queue: Queue, place: str, asked: dict[str, int 
     return decision
 
 
-def _welcome(group: Membership, wishes: dict[str, int | None]) -> dict[str, Any]:
+def _welcome(group: Membership, ranks_wanted: dict[str, int | None]) -> dict[str, Any]:
     """Returns the decision to let these in: the ranks that they want to have, as far as they are there and free; else the
     last ones."""
-    size, ranks = group.size() + len(wishes), dict[str, int]()
-    for number, rank in wishes.items():
+    size, ranks = group.size() + len(ranks_wanted), dict[str, int]()
+    for number, rank in ranks_wanted.items():
         if rank is not None and rank < size and rank not in ranks.values():
             ranks[number] = rank
     last = [rank for rank in range(size) if rank not in ranks.values()]
-    ranks |= {number: last.pop() for number in reversed(wishes) if number not in ranks}
+    ranks |= {number: last.pop() for number in reversed(ranks_wanted) if number not in ranks}
     return {"size": size, "ranks": ranks, "backend": dist.get_backend(group), "timeout": group.timeout.total_seconds(),
             "options": None if group.options is None else asdict(group.options)}
 

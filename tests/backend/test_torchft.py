@@ -24,7 +24,7 @@ store = dist.FileStore(os.environ["INIT"].removeprefix("file://"), n)
 served = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if rank == 0 else None
 if rank == 0:
     store.set("port", str(served.port))
-group = ina.backend.torchft_group(timedelta(seconds=60))
+group = ina.backend.torchft_group()
 def configure(number, rank, size):
     address = f"127.0.0.1:{int(store.get('port'))}/{number}"
     if hasattr(group, "configure"):
