@@ -1,7 +1,8 @@
-"""Averages over those ranks that are ready: k of n, deadlines, replicas.
+"""Averages over those ranks that are ready: k of n, also one that is chosen anew for each round, deadlines, replicas.
 
     gradients = torch.zeros(parameters)
     quorum = ina.backend.ready.Quorum(gradients, "k=7")     # on all ranks of the group: of 8, the first 7 are enough
+    quorum = ina.backend.ready.Quorum(gradients, "dynamic", least=4)        # or as many, from 4 on, as its times advise
     for step in range(steps):
         compute(gradients)
         ranks = quorum.average(gradients)                    # of these ranks; with late="next" no rank's work is lost
@@ -29,6 +30,7 @@ import torch.distributed as dist
 from torch.utils.weak import TensorWeakRef
 
 from ina.aggregation import protocols
+from ina.aggregation.worker.arrivals import Arrivals
 from ina.aggregation.worker.offer import Offer
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
@@ -36,6 +38,7 @@ from ina.backend.job import DTYPES, Job
 from ina.backend.membership import Membership
 from ina.backend.settings import Options
 from ina.backend.work import LazyWork
+from ina.net.ports import PS
 
 __all__ = ["Buckets", "Quorum", "average_ready", "same_replicas"]
 
@@ -54,10 +57,15 @@ class Rule:
     ahead: int = 2
     replicas: Sequence[Sequence[int]] = ()
 
+    @property
+    def dynamic(self) -> bool:
+        """True if each rank chooses for each round how many contributors are enough."""
+        return self.complete == "dynamic"
+
     def enough(self, size: int) -> int:
-        """Returns so many contributors as are enough of ``size`` ranks. ValueError: it cannot be."""
+        """Returns so many contributors as are enough of ``size`` ranks; of a dynamic rule the most. ValueError: it cannot be."""
         if not isinstance(self.complete, str):
-            raise TypeError(f"complete: {self.complete!r}, expected a text, 'all' or 'k={self.complete}'")
+            raise TypeError(f"complete: {self.complete!r}, expected a text, 'all', 'dynamic' or 'k={self.complete}'")
         if self.late not in LATE:
             raise ValueError(f"late: {self.late!r}, expected one of {', '.join(LATE)}")
         if self.deadline is not None and not (isinstance(self.deadline, int | float) and 0 < self.deadline < 1e6):
@@ -70,12 +78,12 @@ class Rule:
                 raise ValueError(f"replicas: {[*map(list, self.replicas)]} with complete = {self.complete!r}, expected each of "
                                  f"the ranks 0 to {size - 1} in one group, and 'all': one of each group")
         enough = len(self.replicas) or size
-        if self.complete != "all":
+        if self.complete not in ("all", "dynamic"):
             name, _, number = self.complete.partition("=")
             enough = int(number) if name == "k" and number.isdecimal() else 0
         if not 1 <= enough <= size or type(self.least) is not int or not 1 <= self.least <= enough:
-            raise ValueError(f"complete: {self.complete!r} and least = {self.least} of {size} ranks, expected 'all', or 'k=1' to "
-                             f"'k={size}', and least no more than that")
+            raise ValueError(f"complete: {self.complete!r} and least = {self.least} of {size} ranks, expected 'all', 'dynamic', "
+                             f"or 'k=1' to 'k={size}', and least no more than that")
         return enough
 
     def replayed(self, history: Sequence[Sequence[int]] | None, size: int) -> list[tuple[int, ...]] | None:
@@ -97,12 +105,13 @@ class Quorum:
     """Averages of tensors like one, over those ranks that are ready.
 
     ``like``: a tensor of float32, float16 or bfloat16 on any device, the same on all ranks. ``complete``: "k=7": when 7 ranks
-    have given theirs, "all": when all have. ``late``: what a rank has given too late is added to what it gives "next", or
-    dropped ("drop"). ``deadline``: seconds after a rank has given, from which on ``least`` ranks are enough for it. ``ahead``:
-    rounds that each rank takes part in before it comes to them. ``replicas``: groups of ranks that give the same values (gradient
-    coding by fractional repetition): one of each is enough, whichever comes first, and the average is over one of each, with the
-    same bits. ``replay``: contributors of each round, as ``history`` has them, instead of a rule: the run's averages are the
-    same to the bit. ``group``: None, the default group; another one of the back end "ina".
+    have given theirs, "all": when all have, "dynamic": when so many have, ``least`` or more, as give the most contributions in a
+    second by the times of earlier rounds (docs/guide/torch.md). ``late``: what a rank has given too late is added to what it
+    gives "next", or dropped ("drop"). ``deadline``: seconds after a rank has given, from which on ``least`` ranks are enough for
+    it. ``ahead``: rounds that each rank takes part in before it comes to them. ``replicas``: groups of ranks that give the same
+    values (gradient coding by fractional repetition): one of each is enough, whichever comes first, and the average is over one
+    of each, with the same bits. ``replay``: contributors of each round, as ``history`` has them, instead of a rule: the run's
+    averages are the same to the bit. ``group``: None, the default group; another one of the back end "ina".
 
     To be made, called and closed by all ranks of ``group`` alike. A job of its own carries the rounds, so other collectives go
     on as ever. TypeError, ValueError: an argument cannot be. RuntimeError: the switch has no room, or no such program.
@@ -125,6 +134,7 @@ class Quorum:
         if self.size == 1:
             raise ValueError("ina: a quorum of one rank, expected a group of two or more")
         self._enough, self._replay = rule.enough(self.size), rule.replayed(replay, self.size)
+        self._arrivals = Arrivals(self.size, least) if rule.dynamic else None
         self._like = torch.empty(like.shape, dtype=like.dtype, device="meta")
         self._mark = zlib.crc32(f"{complete} {late} {least} {ahead} {[*map(list, replicas)]} {self._replay}".encode())
         self._left: torch.Tensor | None = None  # float32: what this rank gave too late
@@ -132,6 +142,7 @@ class Quorum:
         self._group: Membership | None = self._new_group(ours)
         self._announced: deque[Round] = deque()
         self._given: deque[Round] = deque()
+        self._unobserved: deque[Round] = deque()
         self._rounds = 0
         for _ in range(rule.ahead + 1):
             self._announce()
@@ -150,12 +161,27 @@ class Quorum:
         under_way = self._group._in_flight
         while under_way and under_way[0].is_completed():
             under_way.popleft()
-        self._announced.append(Round(self, self._group, self._rounds))
+        turn = Round(self, self._group, self._rounds)
+        self._announced.append(turn)
         self._rounds += 1
+        if self._arrivals is not None:
+            self._unobserved.append(turn)
+
+    def _choose(self, number: int, arrivals: Arrivals) -> int:
+        """Returns how many contributors are enough for a round. It follows from the rounds that are over on every rank that
+        announces this one, and from no later ones that this rank happens to know of: so all ranks, which have seen these come
+        at the same times, choose alike."""
+        rounds = self._unobserved
+        while rounds and rounds[0].number < number - self.rule.ahead - 1 and rounds[0].is_completed():
+            turn = rounds.popleft()
+            if turn.exception() is None:
+                arrivals.observe(len(turn.contributors), turn.time)
+        return arrivals.enough(number)
 
     def _offer(self, number: int) -> Offer:
         if self._replay is None:
-            return Offer(self._enough, self.rule.rivals(self.rank))
+            enough = self._enough if self._arrivals is None else self._choose(number, self._arrivals)
+            return Offer(enough, self.rule.rivals(self.rank))
         if number >= len(self._replay):
             return Offer(self.size)  # nobody comes to it
         return Offer(len(self._replay[number]) or self.size)
@@ -247,11 +273,12 @@ class Quorum:
 
 @all_eager
 class Round(LazyWork):
-    """One round of a Quorum. ``contributors``: once it is over, the ranks whose values it has."""
+    """One round of a Quorum. Once it is over: ``contributors``, the ranks whose values it has, and ``time``, when the average
+    came to this rank's endpoint, in seconds of the monotonic clock, however much later the rank comes to it."""
 
     def __init__(self, quorum: Quorum, group: Any, number: int):
         super().__init__(group._group_state, [], f"quorum round {number} of {quorum._like.numel()} elements")
-        self.number, self.contributors = number, tuple[int, ...]()
+        self.number, self.contributors, self.time = number, tuple[int, ...](), 0.0
         self._kept: torch.Tensor | None = None  # its values, with what was left of earlier rounds, if late ones are kept
         self._given: torch.Tensor | None = None  # valid until it is over
         self._came = self._released = False
@@ -300,7 +327,7 @@ class Round(LazyWork):
                 self._job.give(self._ticket, least=self._quorum.rule.least)
             if now >= until:
                 return False
-        self.contributors = event.contributors
+        self.contributors, self.time = event.contributors, event.last_rx / PS
         if self._came:
             self._take()
         return True

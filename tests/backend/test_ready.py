@@ -85,6 +85,24 @@ say(values=values, history=quorum.history)
     assert values == pytest.approx(right, rel=2**-6 if dtype == "bfloat16" else 1e-6)
 
 
+def test_a_round_knows_when_it_was_over_however_late_its_rank_looks(tmp_path):
+    reports = succeed(run(tmp_path, 3, START + """
+quorum = Quorum(torch.zeros(1000), "k=2")
+quorum.average(mine(0))
+if rank == 2:
+    store.wait(["over/0", "over/1"])
+    quorum._group._job._endpoint.wait(quorum._announced[0]._ticket, 60)  # it has the average, and the round has not looked
+came, turn = time.monotonic(), quorum.begin(mine(1))
+turn.wait()
+store.set(f"over/{rank}", "")
+quorum.close()
+say(came=came, over=turn.time, ranks=turn.contributors)
+"""))
+    assert all(report["ranks"] == [0, 1] for report in reports)
+    assert reports[2]["over"] < reports[2]["came"]
+    assert all(reports[rank]["over"] > reports[rank]["came"] for rank in range(2))
+
+
 def test_a_deadline_makes_fewer_enough(tmp_path):
     reports = succeed(run(tmp_path, 3, START + """
 quorum = Quorum(torch.zeros(1000), "all", deadline=0.2)
@@ -110,11 +128,12 @@ say(ranks=ranks, value=tensor[0].item(), took=took, none=none)
     assert all(report["none"] == [0, 1] for report in reports), "a round is of those that have something to give"
 
 
-def test_a_run_can_be_repeated_to_the_bit(tmp_path):
-    reports = succeed(run(tmp_path, 3, START + """
+@pytest.mark.parametrize("complete", ["k=2", "dynamic"])
+def test_a_run_can_be_repeated_to_the_bit(tmp_path, complete):
+    reports = succeed(run(tmp_path, 3, START + f"""
 import random
 def train(replay, seed):
-    chance, quorum, values = random.Random(seed + rank), Quorum(torch.zeros(1000), "k=2", replay=replay), []
+    chance, quorum, values = random.Random(seed + rank), Quorum(torch.zeros(1000), {complete!r}, least=2, replay=replay), []
     for step in range(30):
         tensor = torch.from_numpy(np.random.default_rng((rank, step)).standard_normal(1000).astype(np.float32))
         time.sleep(0.01 * chance.random())
@@ -128,6 +147,40 @@ say(equal=torch.equal(first, again), history=history, same=history == repeated)
 """))
     assert all(report["equal"] and report["same"] for report in reports)
     assert len({*map(tuple, reports[0]["history"])}) > 1
+
+
+def test_each_rank_chooses_how_many_are_enough_and_all_have_the_same_averages(tmp_path):
+    """At first all ranks try the same numbers, whatever their times are: 4, 3 and 2 for three rounds each. Later each follows the
+    times that it has seen: a round has 2 ranks or more, and the same average everywhere, whoever chose what."""
+    reports = succeed(run(tmp_path, 4, START + """
+import random
+chance, numbers = random.Random(rank), []
+quorum = Quorum(torch.zeros(1000), "dynamic", least=2)
+choose = quorum._choose
+def noted(number, arrivals):
+    numbers.append(choose(number, arrivals))
+    return numbers[-1]
+quorum._choose = noted
+values = []
+for step in range(120):
+    tensor = torch.full((1000,), float(2 ** rank))
+    if chance.random() < 0.3 or (rank == 3 and step > 60):
+        time.sleep(0.01)
+    quorum.average(tensor)
+    values.append(tensor[0].item())
+quorum.close()
+say(values=values, history=quorum.history, numbers=numbers, known=len(quorum._arrivals._sums))
+"""))
+    history, values = reports[0]["history"], reports[0]["values"]
+    assert all(report["history"] == history and report["values"] == values for report in reports)
+    assert values == pytest.approx(accounted(history, [{rank: 2.0**rank for rank in range(4)}] * 120), rel=1e-6)
+    counts = [len(ranks) for ranks in history]
+    assert counts[:3] == [4, 4, 4] and min(counts[3:6]) >= 3 and min(counts) >= 2
+    for report in reports:
+        assert report["numbers"][:6] == [3, 3, 3, 2, 2, 2], "the first three were announced before"
+        assert all(2 <= number <= 4 for number in report["numbers"]) and report["known"] >= 2
+    fewest = [min(numbers) for numbers in zip(*(report["numbers"] for report in reports), strict=True)]
+    assert all(count >= number for count, number in zip(counts[3:], fewest[:-3], strict=True))
 
 
 def test_replicas_give_the_same_bits_whoever_is_dead(tmp_path):
@@ -200,14 +253,16 @@ say(first=losses[0], last=sum(losses[-10:]) / 10, history=state.history, stats=i
 
 
 WRONG = {
-    "torch.zeros(4), 'k=4'": "expected 'all', or 'k=1' to 'k=3'",
-    "torch.zeros(4), 'most'": "expected 'all', or 'k=1'",
+    "torch.zeros(4), 'k=4'": "expected 'all', 'dynamic', or 'k=1' to 'k=3'",
+    "torch.zeros(4), 'most'": "expected 'all', 'dynamic', or 'k=1'",
+    "torch.zeros(4), 'dynamic', least=4": "least = 4 of 3 ranks",
+    "torch.zeros(4), 'dynamic', replicas=[[0, 1], [2]]": "and 'all': one of each group",
     "torch.zeros(4), late='never'": "expected one of next, drop",
     "torch.zeros(4), deadline=0.0": "a positive number of seconds",
     "torch.zeros(4), ahead=99": "expected 0 to 16",
     "torch.zeros(4), ahead=1.5": "expected 0 to 16",
     "torch.zeros(4), least=1.5": "least = 1.5 of 3 ranks",
-    "torch.zeros(4), 2": "expected a text, 'all' or 'k=2'",
+    "torch.zeros(4), 2": "expected a text, 'all', 'dynamic' or 'k=2'",
     "torch.zeros(4), replicas=[0, 1, 2]": "expected groups of ranks, such as [[0, 1], [2, 3]]",
     "torch.zeros(4), deadline='1'": "a positive number of seconds",
     "torch.eye(4).to_sparse()": "and strided",

@@ -411,7 +411,8 @@ def test_lossy_training(tmp_path):
 @pytest.mark.fast
 @pytest.mark.parametrize(("keys", "message"), [
     ({"complete": "k=5"}, "'k=1' to 'k=4'"), ({"complete": "most"}, "'k=1' to 'k=4'"),
-    ({"complete": "k=3"}, "a protocol that has it"),
+    ({"complete": "k=3"}, "a protocol that has it"), ({"complete": "k=2", "least": 3, "deadline": 1.0}, "at most 2"),
+    ({"complete": "dynamic", "least": 5}, "at most 4"), ({"least": 2}, "1, without 'dynamic' or a deadline"),
     ({"complete": "k=3", "backends": ("quorum",), "check": "keyed"}, "a protocol that has it"),
     ({"complete": "k=3", "backends": ("quorum",), "codec": "exact"}, "block with complete"), ({"deadline": 1.0}, "for deadline"),
 ])

@@ -49,6 +49,22 @@ def test_steps_take_as_long_as_order_statistics_say(late, least):
     assert 0.8 * most <= summary["lost"] <= most + 0.01
 
 
+@pytest.mark.parametrize(("distribution", "least", "best"), [("half", 1, 6), ("exponential", 5, 5), ("constant", 1, 8)])
+def test_a_number_that_workers_choose_is_nearly_as_good_as_the_best_fixed_one(distribution, least, best):
+    """By contributions in a second, of which closed forms say the best: 6 of 8 where half of a worker's time is exponential, as
+    few as may be where all of it is, all where none is."""
+    constant = {"half": 0.5, "exponential": 0.0, "constant": 1.0}[distribution]
+    rates = {enough: enough / (0.1 * (constant + (1 - constant) * first(enough))) for enough in range(least, WORKERS + 1)}
+    assert max(rates, key=rates.__getitem__) == best
+    (steps,) = replace(BASE, distribution=distribution, least=least, dynamic=True).measure()
+    summary = steps.summary()
+    assert 0.9 * rates[best] < summary["per_second"] < 1.03 * rates[best] and min(steps.contributors) >= least
+    fixed, everybody = (replace(BASE, distribution=distribution, least=number).measure()[0].summary() for number in (best, 8))
+    assert fixed["per_second"] == pytest.approx(rates[best], rel=0.05)
+    if best != WORKERS:
+        assert summary["per_second"] > 1.1 * everybody["per_second"] and summary["step_ms"] < 0.9 * everybody["step_ms"]
+
+
 def test_the_ratios_are_those_of_the_closed_forms():
     assert [first(8) / expected(late, least) for late in ("abort", "drop") for least in (7, 6)] == pytest.approx(
         [1.58, 2.23, 1.41, 1.77], abs=0.01)
@@ -95,7 +111,7 @@ def slower(init):
 
 
 @pytest.mark.parametrize(("keys", "message"), [
-    ({"least": 9}, "least"), ({"late": "wait"}, "late"), ({"algorithm": "ring"}, "algorithm"),
+    ({"least": 9}, "least"), ({"dynamic": True}, "1 or more"), ({"late": "wait"}, "late"), ({"algorithm": "ring"}, "algorithm"),
     ({"protocol": "switchml"}, "protocol"), ({"check": "keyed"}, "check"), ({"jobs": 2}, "jobs"),
 ])
 def test_what_makes_no_sense_is_refused(keys, message):

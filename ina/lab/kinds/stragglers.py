@@ -21,6 +21,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.lane import INT32
+from ina.aggregation.worker.arrivals import Arrivals
 from ina.aggregation.worker.offer import Offer
 from ina.base.bounds import Range
 from ina.base.plurals import counted
@@ -41,6 +42,7 @@ DRAWN: dict[str, Callable[[np.random.Generator], float]] = {  # with a mean of 1
     "exponential": lambda rng: rng.exponential(),
     "lognormal": lambda rng: rng.lognormal(-0.5, 1.0),
     "pareto": lambda rng: (1 + rng.pareto(2.0)) / 2,  # shape 2: no variance
+    "half": lambda rng: (1 + rng.exponential()) / 2,  # half of it constant, half exponential
     "constant": lambda rng: 1.0,
 }
 WARM = 0.1  # of the steps, which are not measured: workers begin together
@@ -51,7 +53,7 @@ class Steps:
     """Result of a run. ``seconds``: from each step's sum to the next one's; ``contributors``: of each step; ``computed``:
     gradients that workers have computed to the end, ``lost``: those that no sum has."""
 
-    least: int
+    enough: str
     workers: int
     late: str
     bytes: int
@@ -69,11 +71,12 @@ class Steps:
     def summary(self) -> dict[str, object]:
         """Figures of the table."""
         return {
-            "job": f"{self.least} of {self.workers}, {self.late}",
+            "job": f"{self.enough} of {self.workers}, {self.late}",
             "sums": sums(self.checked),
             "step_ms": 1e3 * statistics.mean(self.seconds),
             "slow_step_ms": 1e3 * float(np.quantile(self.seconds, 0.99)),
             "contributors": statistics.mean(self.contributors),
+            "per_second": sum(self.contributors) / sum(self.seconds),
             "partial": sum(count < self.workers for count in self.contributors) / len(self.contributors),
             "lost": self.lost / max(1, self.computed),
             "retransmissions": self.stats["workers"]["retransmissions"],
@@ -89,6 +92,7 @@ class Stragglers(Networked):
     protocol: str = key(OFFERING[0], "what switch and workers speak: one that can choose the workers of a sum", choices=OFFERING)
     workers: int = key(8, "workers, each at a host of its own", limits.WORKERS)
     least: int = key(0, "workers that are enough for a sum; 0: all", Range(0, 32, "workers", "workers"))
+    dynamic: bool = key(False, "how many are enough each worker chooses for each sum, from `least` on, by earlier sums' times")
     late: str = key("abort", "what a late worker does: abort, drop or carry", choices=LATE)
     deadline: float = key(0.0, "s after a worker has given, from which on the sum of those that have is enough for it; 0: none",
                           limits.TIME)
@@ -107,6 +111,7 @@ class Stragglers(Networked):
         Row("step_ms", "step, mean, ms", "step", "{:.2f}"),
         Row("slow_step_ms", "step, 99th percentile, ms", "99 %", "{:.2f}"),
         Row("contributors", "workers of a sum, mean", "workers", "{:.2f}"),
+        Row("per_second", "contributions to sums in a second", "in a second", "{:.1f}"),
         Row("partial", "sums without some worker", "partial", "{:.1%}"),
         Row("lost", "gradients that no sum has", "lost", "{:.1%}"),
         Row("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
@@ -118,13 +123,14 @@ class Stragglers(Networked):
         yield self.least <= self.workers, "least", f"at most {self.workers}, the workers"
         yield self.algorithm == "in-network" and self.stripes == 1, "algorithm", "in-network, with one stripe"
         yield self.jobs == 1, "jobs", "1"
+        yield not self.dynamic or self.least > 0, "least", "1 or more, with dynamic"
         yield self.steps >= 10, "steps", "10 or more"
         yield self.check != "keyed", "check", "off or sum"
 
     @property
-    def enough(self) -> int:
-        """Workers that are enough."""
-        return self.least or self.workers
+    def enough(self) -> str:
+        """Workers that are enough, for people."""
+        return f"{self.least} or more" if self.dynamic else str(self.least or self.workers)
 
     @property
     def work(self) -> str:
@@ -150,6 +156,7 @@ class _Worker:
 
     number: int
     rng: np.random.Generator
+    arrivals: Arrivals | None = None
     step: int = -1
     token: int = 0  # of what it computes; another one: that was aborted
     given: bool = False
@@ -158,6 +165,8 @@ class _Worker:
     tickets: dict[int, int] = field(default_factory=dict)
     outs: dict[int, np.ndarray] = field(default_factory=dict)
     results: dict[int, tuple[int, ...]] = field(default_factory=dict)  # contributors of steps that are over
+    unobserved: dict[int, tuple[int, float]] = field(default_factory=dict)  # of such steps: contributors, and when, s
+    observed: int = 0  # steps
     spans: list[tuple[str, float, float]] = field(default_factory=list)
 
 
@@ -166,7 +175,9 @@ class _Run:
 
     def __init__(self, config: Stragglers, network: Fabric, job: FabricJob):
         self.config, self.network, self.job = config, network, job
-        self.workers = [_Worker(number, np.random.default_rng((config.seed, number))) for number in range(config.workers)]
+        self.workers = [_Worker(number, np.random.default_rng((config.seed, number)),
+                                Arrivals(config.workers, config.least) if config.dynamic else None)
+                        for number in range(config.workers)]
         self.ends: dict[int, int] = {}  # ps, of each step's sum at the last worker
         self.sets: dict[int, tuple[int, ...]] = {}
         self.given: dict[tuple[int, int], int] = {}  # ps, when a worker gave to a step
@@ -198,8 +209,18 @@ class _Run:
         while worker.announced < min(config.steps, worker.step + config.ahead + 1):
             step = worker.announced
             worker.outs[step] = np.empty(config.elements, np.float32)
-            worker.tickets[step] = self.network.submit(machine, None, worker.outs[step], tag=step, offer=Offer(config.enough))
+            worker.tickets[step] = self.network.submit(machine, None, worker.outs[step], tag=step,
+                                                         offer=Offer(self._enough(worker, step)))
             worker.announced += 1
+
+    def _enough(self, worker: _Worker, step: int) -> int:
+        """Returns how many are enough for a step: by those steps that are over at each worker that announces this one."""
+        if worker.arrivals is None:
+            return self.config.least or self.config.workers
+        while worker.observed < step - self.config.ahead and worker.observed in worker.unobserved:
+            worker.arrivals.observe(*worker.unobserved.pop(worker.observed))
+            worker.observed += 1
+        return worker.arrivals.enough(step)
 
     def _computed(self, worker: _Worker, token: int, began: int) -> None:
         if token != worker.token:
@@ -233,6 +254,8 @@ class _Run:
         self._check(worker.number, step, worker.outs.pop(step), contributors)
         self._check_time(step, contributors, completion.time)
         worker.results[step] = contributors
+        if worker.arrivals is not None:
+            worker.unobserved[step] = len(contributors), completion.time / PS
         worker.results.pop(worker.step - 1, None)
         self.ends[step] = completion.time
         if step != worker.step:

@@ -171,7 +171,9 @@ class Training(Placed):
     codec: str = key(codecs.DEFAULT, "how gradients travel with ina: any codec (docs/guide/codecs.md); one that remembers "
                      "(error feedback) is made for each bucket; auto:NAME,NAME chooses by measured times")
     complete: str = key("", "k=3: the average of the first 3 ranks that are ready is enough, with back ends whose protocol has "
-                        "that (quorum); empty: of all")
+                        "that (quorum); dynamic: each round's number follows from the times of earlier ones; empty: of all")
+    least: int = key(1, "ranks that an average has at least, with complete = 'dynamic' or after a deadline",
+                     Range(1, 32, "ranks", "workers"))
     late: str = key("next", "what is late: is added to the rank's next gradient, or dropped (drop)", choices=("next", "drop"))
     deadline: float = key(0.0, "s after a rank has given, from which on the average of those that have is enough for it; 0: none",
                           limits.TIME)
@@ -308,11 +310,14 @@ class Training(Placed):
         return bool(self.complete) and protocol != "gloo" and protocols.has_offers(protocol, self.check)
 
     def _wrong_rule(self) -> Iterator[Check]:
-        enough = self.complete.removeprefix("k=")
-        yield (not self.complete or self.complete == "all" or (enough != self.complete and enough.isdecimal()
-                                                                and 1 <= int(enough) <= self.workers),
-               "complete", f"'', 'all', or 'k=1' to 'k={self.workers}'")
-        yield not self.deadline or bool(self.complete), "complete", "'all' or 'k=...', for deadline"
+        number = self.complete.removeprefix("k=")
+        fixed = number != self.complete and number.isdecimal()
+        yield (self.complete in ("", "all", "dynamic") or (fixed and 1 <= int(number) <= self.workers),
+               "complete", f"'', 'all', 'dynamic', or 'k=1' to 'k={self.workers}'")
+        yield not self.deadline or bool(self.complete), "complete", "'all', 'dynamic' or 'k=...', for deadline"
+        enough = int(number) if fixed else self.workers
+        yield self.least <= enough, "least", f"at most {enough}, the ranks that are enough"
+        yield self.least == 1 or self.complete == "dynamic" or bool(self.deadline), "least", "1, without 'dynamic' or a deadline"
         yield not self.complete or self.codec == codecs.DEFAULT, "codec", f"{codecs.DEFAULT} with complete"
         able = not self.complete or any(self.chooses(backend) for backend in self.backends)
         yield able, "complete", "a protocol that has it, as backends = ['quorum', ...] does"

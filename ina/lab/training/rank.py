@@ -57,7 +57,7 @@ def of_the_ready(config: Training) -> tuple[Reduce, Callable[[], None]]:
     """Returns what averages a bucket over the ranks that are ready, and what ends that."""
     from ina.backend.ready import Buckets, average_ready
 
-    buckets = Buckets(config.complete, late=config.late, deadline=config.deadline or None)
+    buckets = Buckets(config.complete, late=config.late, deadline=config.deadline or None, least=config.least)
     return lambda bucket: average_ready(buckets, bucket), buckets.close
 
 
