@@ -135,7 +135,8 @@ def stats() -> dict:
 
     - ``switch``: ``calls``, ``sums``, ``elements`` and ``bytes`` of collectives through the switch, as they travelled, and
       ``seconds`` during which at least one was in flight;
-    - ``calls``: by collective, how many went through the ``switch`` and through ``gloo``;
+    - ``calls``: by collective of torch, which a round of a ``Quorum`` is not, how many went through the ``switch`` and through
+      ``gloo``;
     - ``reasons``: by "collective: reason", how many calls went to Gloo for it;
     - ``plans``: by tensor, how it travels and why, where it was measured or a codec chose;
     - ``late``: by rank (of the default group), how many collectives have waited for it for half a second or longer (``waits``),

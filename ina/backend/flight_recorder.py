@@ -5,6 +5,9 @@ collective of any rank fails or times out: the first to fail says so in the grou
 seconds. So a rank that is not in a collective, for which the others wait, writes its file, too. ``torchfrtrace /tmp/flight``
 compares the files: which rank did not come to which collective, or came with another shape or type.
 
+Rounds of a Quorum (ready.py) are all-reduces of the quorum's own group, whose description is "ready": a rank has those that it
+has come to, not those that it has only announced.
+
 The names of collectives begin with "gloo:", whichever way they went: torch's analyser knows a list of back ends by heart. A
 receive from any rank is not recorded, since the format has no place for an unknown sender.
 """

@@ -32,6 +32,7 @@ from torch.utils.weak import TensorWeakRef
 from ina.aggregation import protocols
 from ina.aggregation.worker.arrivals import Arrivals
 from ina.aggregation.worker.offer import Offer
+from ina.backend import flight_recorder
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.job import DTYPES, Job
@@ -150,7 +151,7 @@ class Quorum:
     def _new_group(self, ours: Membership) -> Membership:
         options = replace(ours.options or Options(), protocol=protocols.offering())
         made: Any = dist.new_group(self._members, ours.timeout, dist.get_backend(ours), options,
-                                   use_local_synchronization=ours is not dist.group.WORLD)
+                                   use_local_synchronization=ours is not dist.group.WORLD, group_desc="ready")
         if refusal := made._joined_job().admit():
             raise RuntimeError(f"ina: a quorum has no job at the switch: {refusal}")
         group: Membership = made
@@ -300,6 +301,7 @@ class Round(LazyWork):
                 self._kept = None if mine is None else mine.float()  # 16 bits would lose what is added to many rounds' worth
                 mine = None if mine is None else mine.to(quorum._like.dtype)
         self._inference = torch.is_inference_mode_enabled() or (out is not None and out.is_inference())
+        self._record()
         with self._lock:
             self._came, self._outputs = True, [] if out is None else [out]
             self._given = mine if gives else None
@@ -309,6 +311,15 @@ class Round(LazyWork):
         self._job.give(self._ticket, self._given)
         if self._given is not None and quorum.rule.deadline is not None:  # from now on another thread may say more
             self._deadline = time.monotonic() + quorum.rule.deadline
+
+    def _record(self) -> None:
+        """Records that this rank has come to the round, where there is a flight recorder: as an all-reduce of the quorum's group.
+        A rank that never comes to it has no such entry, though it has announced the round."""
+        quorum, recorder = self._quorum, flight_recorder.recorder
+        if recorder is not None and quorum._group is not None:
+            entry = recorder.begin(quorum._group, "allreduce", ([quorum._like],), True, True)
+            assert entry is not None  # no receive
+            self.listen(entry.ended)
 
     def _leave(self) -> None:
         """Says that this rank never gives anything, and does not come to it."""

@@ -62,6 +62,43 @@ else:
 
 @pytest.mark.build
 @pytest.mark.later
+def test_torch_says_which_rank_did_not_come_to_a_round_of_a_quorum(tmp_path):
+    """Rank 1 takes part in the second round, which it has announced, but never comes to it."""
+    folder = tmp_path / "flight"
+    folder.mkdir()
+    results = run(tmp_path, 3, """
+from ina.backend.ready import Quorum
+rank, n = start()
+dist.barrier()
+group = dist.new_group()
+group.set_timeout(timedelta(seconds=6))
+quorum = Quorum(torch.zeros(5, 20, dtype=torch.bfloat16), "all", group=group)
+quorum.average(torch.ones(5, 20, dtype=torch.bfloat16))
+if rank == 1:
+    while not os.path.exists(os.environ["INA_FLIGHT"] + "1"): time.sleep(0.05)
+else:
+    try: quorum.average(torch.ones(5, 20, dtype=torch.bfloat16))
+    except RuntimeError as error: say(error=str(error), calls=ina.backend.stats()["calls"])
+""", INA_FLIGHT=f"{folder}/rank")
+    assert [rank.code for rank in results] == [0] * 3, results
+    for rank in (0, 2):
+        assert "quorum round 1 of 100 elements" in results[rank].report["error"]
+        assert [*results[rank].report["calls"]] == ["barrier"], "a round is no call of a collective"
+    assert sorted(path.name for path in folder.iterdir()) == ["rank0", "rank1", "rank2"]
+    entries = {rank: [entry for entry in pickle.loads((folder / f"rank{rank}").read_bytes())["entries"]
+                      if entry["process_group"][1] == "ready"] for rank in range(3)}
+    assert [[entry["state"] for entry in entries[rank]] for rank in range(3)] == [
+        ["completed", "scheduled"], ["completed"], ["completed", "scheduled"]]
+    *others, first, second = analysed(folder).collectives
+    assert [call.collective_name for call in (*others, first, second)] == ["gloo:barrier", "gloo:all_reduce", "gloo:all_reduce"]
+    assert not any(call.missing_ranks for call in (*others, first)) and second.missing_ranks == {1}
+    for call in (first, second):
+        assert call.input_sizes == call.output_sizes == [[5, 20]] and not call.mismatch_collectives
+    assert entries[0][0]["input_dtypes"] == ["BFloat16"]
+
+
+@pytest.mark.build
+@pytest.mark.later
 def test_nothing_is_written_when_nothing_fails(tmp_path):
     folder = tmp_path / "flight"
     folder.mkdir()
