@@ -61,9 +61,11 @@ def mentioned(thing: object) -> set[type]:
     import torch
     import torch.distributed as dist
 
+    from ina.backend import Options
+
     if not getattr(thing, "__module__", None):  # a constructor of object's
         return set()
-    hints = typing.get_type_hints(thing, localns={"torch": torch, "dist": dist})
+    hints = typing.get_type_hints(thing, localns={"torch": torch, "dist": dist, "Options": Options})
     return set().union(*(classes(hint) for name, hint in hints.items() if not name.startswith("_")))
 
 
