@@ -4,6 +4,7 @@
     processor   a host's cores worked most of the time: larger packets, more cores
     compute     a training's steps are compute: a faster network changes nothing
     straggler   one worker computes longer than the others, and all wait for it
+    preemption  workers were taken away: steps were begun again, and fewer compute
     recovery    packets were lost, and their slots or flows waited until they were sent again
     pool        every slot of the job had its packet under way, or packets found no free aggregator: more of them would help
     window      so had every flow between two hosts

@@ -31,5 +31,10 @@ WORDS = {
     "network_faster": "The same without the codec's time.",
     "target_steps": "Steps until the accuracy of the key `target` was first measured.",
     "target_s": "Time until then.",
+    "left": "Gradients in sums, a second, over those that all workers would give if nobody left.",
+    "lost_time": "From the beginning of a step that was begun again until the first of its workers had gone.",
+    "waiting_time": "From then until the others noticed, and time in which too few workers were there.",
+    "compute_lost": "Of steps that were begun again, all workers together.",
+    "communication_lost": "The same, from a gradient's being given until the sum had come or the job ended.",
     "bound": "What the run was bound by; `ina why FOLDER` has the reasons.",
 }
