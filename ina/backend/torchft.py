@@ -1,6 +1,6 @@
 """torchft's process group over this back end: replicas of a training that die, leave and come back while it goes on.
 
-    manager = torchft.Manager(pg=ina.backend.torchft_group(), min_replica_size=2, load_state_dict=..., state_dict=...)
+    manager = torchft.Manager(pg=ina.backend.torchft_group(), min_replica_size=2, load_state_dict=..., state_dict=..., ...)
 
 torchft decides, between two steps, who is in it (a quorum), and each quorum has a group of its own here, with a job of its own
 at the switch: nothing of an earlier quorum can get into its sums.
