@@ -17,6 +17,7 @@
 #include "frame.h"
 #include "indices.h"
 #include "protocols.h"
+#include "offers.h"
 #include "route.h"
 #include "slots.h"
 
@@ -420,29 +421,6 @@ static int expire(void *state, uint32_t index, uint64_t now)
     return result;
 }
 
-static int amend(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
-{
-    struct state *st = state;
-    struct ina_tensors *ts = ina_slots_tensors(st);
-    if (handle < 0 || handle >= INA_MAX_OPS || ts->failed)
-        return -EINVAL;
-    const int result = ina_tensors_amend(ts, tensors, (uint32_t)handle);
-    const uint64_t seq = ts->op[handle].first;
-    const uint32_t index = (uint32_t)(seq & (st->base.config.slots - 1));
-    struct ina_slot *slot = &slots_of(st)[index];
-    if (result < 0 || slot->seq != seq || (slot->state != FLYING && slot->state != READY))
-        return result; /* it is decided, or not its turn */
-    struct ina_slots_tail *tail = ina_slots_tail(st);
-    if (ts->choice[handle].state != INA_OFFER_ASK && !tail->times.started[handle])
-        tail->times.started[handle] = now ? now : 1;
-    if (slot->state == FLYING) {
-        ina_rto_changed(&tail->rto, index);
-        slot->state = READY;
-        ina_slots_mark(st, index);
-    }
-    return 0;
-}
-
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
 
 /* A result that the slot does not wait for: a duplicate, or older still. */
@@ -484,20 +462,14 @@ static __attribute__((noinline)) void take_answer(struct state *st, const struct
                                                   struct ina_rto_burst *burst, uint64_t now)
 {
     struct ina_slots_tail *tail = ina_slots_tail(st);
-    struct ina_tensors *ts = ina_slots_tensors(st);
     struct ina_slot *slots = slots_of(st), *slot = &slots[view->slot];
     const uint32_t handle = slot->op;
-    if (view->state == INA_OFFER_OPEN) {
-        struct ina_frame_view waits = *view;
-        waits.missing = ts->choice[handle].state == INA_OFFER_ASK ? 0 : view->ranks; /* a worker that asks does not wait */
+    struct ina_frame_view waits = *view;
+    const enum ina_offers_outcome outcome = ina_offers_answer(st, tensors, handle, view->state, view->ranks, &waits.missing);
+    if (outcome == INA_OFFERS_OPEN)
         wait_for_others(st, slot, &waits, now);
+    if (outcome != INA_OFFERS_DECIDED)
         return;
-    }
-    if (view->state != INA_OFFER_DECIDED
-        || ina_tensors_decide(ts, tensors, handle, view->ranks, &tail->stats) != INA_OUTCOME_OK) {
-        tail->stats.drop_malformed++;
-        return;
-    }
     ina_rto_answered(&tail->rto, burst, view->slot);
     slot->seq += st->base.config.slots;
     slot->set ^= 1;
@@ -746,7 +718,7 @@ WORKER(thc, THC, .reductions = INA_REDUCTIONS_THC, .keyed = 1 << INA_SUM, .max_w
 WORKER(omnireduce, OMNIREDUCE, .reductions = INA_REDUCTIONS_OMNIREDUCE, .keyed = 1 << INA_SUM | 1 << INA_OWN,
        .max_workers = INA_MAX_WORKERS, .frame_size = frame_size)
 WORKER(fpisa, FPISA, .reductions = INA_REDUCTIONS_FPISA, .keyed = 1 << INA_SUM, .max_workers = INA_MAX_WORKERS, .frame_size = frame_size)
-WORKER(quorum, QUORUM, .reductions = INA_REDUCTIONS_QUORUM, .keyed = 1 << INA_SUM, .offers = 1, .amend = amend, .frame_size = frame_size)
+WORKER(quorum, QUORUM, .reductions = INA_REDUCTIONS_QUORUM, .keyed = 1 << INA_SUM, .offers = 1, .amend = ina_offers_amend, .frame_size = frame_size)
 WORKER(requantised, REQUANTISED, .reductions = INA_REDUCTIONS_REQUANTISED, .keyed = 1 << INA_SUM, .max_workers = INA_MAX_WORKERS,
        .frame_size = frame_size)
 WORKER(receivers, RECEIVERS, .reductions = INA_REDUCTIONS_RECEIVERS, .keyed = 1 << INA_SUM, .routes = 1, .frame_size = frame_size_routes)

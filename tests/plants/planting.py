@@ -23,6 +23,7 @@ from unittest.mock import patch
 from cffi import FFI
 
 from ina.aggregation import protocols
+from ina.aggregation.ps import state_machine
 from ina.base import manifest, native, paths
 from ina.base.cc import shared_object
 from ina.base.native import ffi, lib
@@ -30,6 +31,7 @@ from ina.worlds.virtual import parameter_servers
 
 FLAGS = ["-std=gnu11", "-O1", "-march=native"]
 SERVER = ("ps.c", "ps_jobs.c")
+SHARED = "offers.c"  # between a worker and tensors.c
 SERVER_CALLS = """
     void *ina_ps_jobs_create(void);
     void ina_ps_jobs_destroy(void *jobs);
@@ -37,6 +39,13 @@ SERVER_CALLS = """
     int ina_ps_jobs_remove(void *jobs, uint32_t job);
     int ina_ps_jobs_stats(const void *jobs, uint32_t job, void *stats);
     extern char ina_ps_machine;
+    size_t ina_ps_state_size(const void *config);
+    size_t ina_ps_stats_offset(const void *config);
+    uint32_t ina_ps_frame_size(const void *config);
+    int ina_ps_init(void *state, const void *config, uint64_t now);
+    int ina_ps_receive(void *state, void *packet, uint64_t now);
+    int ina_ps_frames_to_send(void *state, void *packets, int n, uint64_t now);
+    uint64_t ina_ps_next_timer(const void *state);
 """
 
 
@@ -90,8 +99,15 @@ def _compiled(plant: Plant, folder: Path):
         shutil.copy(path, copy)
     (copy / name).write_text(plant.text())
     if name in SERVER:
-        return patch.object(parameter_servers, "lib", _server([copy / each for each in SERVER]))
+        return _served(_server([copy / each for each in SERVER]))
     return patch.object(protocols, "named", _worker(copy, name, plant.protocol))
+
+
+@contextmanager
+def _served(server: _Server) -> Iterator[None]:
+    """The parameter servers of virtual time, and those without I/O, are these."""
+    with patch.object(parameter_servers, "lib", server), patch.object(state_machine, "lib", server):
+        yield
 
 
 def _worker(copy: Path, name: str, protocol: str):
@@ -99,8 +115,8 @@ def _worker(copy: Path, name: str, protocol: str):
     source = copy / f"{protocol}.c"
     if not source.is_file():
         source = copy / "switchml.c"  # which has its kin's, too
-    if name != source.name:  # what the worker calls is its own then
-        source.write_text(f'{source.read_text()}\n#include "{name}"\n')
+    for part in sorted({name, SHARED} - {source.name}):  # what the worker calls, and what is called from there, is its own then
+        source.write_text(f'{source.read_text()}\n#include "{part}"\n')
     error = ffi.new("char[]", 512)
     built = shared_object(f"planted-{protocol}", FLAGS, [source], [native.PATH])
     machine = lib.ina_protocol_load(str(built).encode(), f"ina_{protocol}".encode(), error, 512)

@@ -185,7 +185,7 @@ QUORUM = {
                                       "op->absent = !(contributors >> ts->worker & 1) && !tensors[handle].in;", WRONG),
     "averages are over all workers": c("tensors", "(contributors ? __builtin_popcount(contributors) : 1)", "ts->workers", WRONG),
     "what is new of an offer waits for a time-out that is over": c(
-        "switchml", "        slot->state = READY;\n        ina_slots_mark(st, index);\n    }\n    return 0;",
+        "offers", "        slot->state = READY;\n        ina_slots_mark(state, index);\n    }\n    return 0;",
         "    }\n    return 0;", STUCK),
 }
 PLANTS |= {f"quorum: {name}": Plant(p.file, p.old, p.new, p.violation, p.also, "quorum") for name, p in QUORUM.items()}
