@@ -25,7 +25,7 @@ from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry, as
 SOURCE = p4_dir() / "atp.p4"
 VALUES = 32
 PARENT = 9  # the port towards the server, or the switch above
-DATA, FLOATS, RESULT, FLOAT_RESULT, PENDING = 1, 2, 3, 4, 5
+DATA, FLOATS, RESULT, FLOAT_RESULT, PENDING, OFFER, ANSWER = 1, 2, 3, 4, 5, 8, 9
 HEAD = layout.ATP_HEAD
 WIRE = layout.load(VALUES, p4_dir() / "include/atp/headers.p4")
 
@@ -159,5 +159,5 @@ def parse(frame: bytes) -> dict[str, dict[str, Any]]:
     return headers
 
 
-__all__ = ["DATA", "FLOATS", "FLOAT_RESULT", "HEAD", "PARENT", "PENDING", "RESULT", "SLOTS", "TARGETS", "VALUES", "WIRE", "Job",
-           "World", "close_targets", "members", "open_target", "parse"]
+__all__ = ["ANSWER", "DATA", "FLOATS", "FLOAT_RESULT", "HEAD", "OFFER", "PARENT", "PENDING", "RESULT", "SLOTS", "TARGETS",
+           "VALUES", "WIRE", "Job", "World", "close_targets", "members", "open_target", "parse"]

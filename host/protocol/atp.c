@@ -13,6 +13,7 @@
  * What a packet carries and what its result means: tensors.h.
  */
 #include "atp_frame.h"
+#include "offers.h"
 #include "protocols.h"
 #include "slots.h"
 
@@ -90,6 +91,7 @@ static int start(void *state, const struct ina_worker_config *config, const stru
     if (!ina_slots_valid(&shape, config))
         return -EINVAL;
     ina_slots_init(st, &shape, config, (int32_t)ina_option(options, config, EXPONENT), 1);
+    ina_tensors_offers(ina_slots_tensors(st));
     st->peer = *peer;
     st->check = (uint64_t)ina_option(options, config, CHECK);
     const uint32_t header = INA_ATP_PAYLOAD - INA_INTERNET_SIZE;
@@ -115,6 +117,8 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
     uint32_t ignored = 0;
     if (st->check == INA_CHECK_KEYED && tensors[handle].reduction == INA_MAX)
         return -EINVAL; /* maxima have no tags */
+    if (st->check == INA_CHECK_KEYED && tensors[handle].part != INA_PART_PLAIN)
+        return -EINVAL; /* nor have answers to offers */
     const int result = ina_tensors_submit(ina_slots_tensors(st), &ina_slots_tail(st)->times, tensors, handle);
     if (result >= 0 && !st->flying)
         ina_tensors_status(ina_slots_tensors(st), &ina_slots_tail(st)->times, st->next, &ignored, now); /* its time starts */
@@ -172,17 +176,22 @@ static struct ina_check nonce(const struct state *st, const struct slot *slot)
                                         ina_tensors_agreed(ina_slots_tensors(st), slot->base.op, slot->base.seq));
 }
 
-/* Writes the slot's packet into pkt and starts its timer. 0, or -1: no room in pkt. */
-static int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint32_t index, uint64_t now)
+/* Writes what the slot's packet, an offer, says. */
+static void write_offer(const struct state *st, struct ina_packet *pkt, const struct slot *slot)
 {
-    struct ina_slots_tail *tail = ina_slots_tail(st);
-    struct slot *slot = &slots_of(st)[index];
+    const struct ina_worker_config *c = &st->base.config;
+    const struct ina_choice *choice = &ina_slots_tensors(st)->choice[slot->base.op];
+    ina_atp_write(pkt, &st->net, INA_ATP_OFFER, slot->resend ? INA_ATP_RESEND : 0, ina_atp_terms(choice->state, choice->least),
+                  ina_atp_identity(c->life, c->job, slot->base.seq), 1u << c->worker, 0);
+    ina_atp_complete(pkt, INA_EXP_MIN, INA_CHECK_OFF, (struct ina_check){{choice->rivals, 0}});
+}
+
+/* Writes what the slot's packet, any other, says. */
+static void write_sum(const struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, struct slot *slot, enum ina_contents contents,
+                      uint32_t payload)
+{
     const struct ina_tensors *ts = ina_slots_tensors(st);
-    const enum ina_contents contents = ina_tensors_contents(ts, slot->base.op, slot->base.seq);
-    const int with_values = slot->floats || contents != INA_CONTENTS_NONE;
-    const uint32_t payload = with_values ? (uint32_t)ina_lane_bytes(ts->lane, ts->values) : 0;
-    if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
-        return -1;
+    const int with_values = payload != 0;
     const uint32_t type = slot->floats ? INA_ATP_FLOATS
                           : contents == INA_CONTENTS_MAX ? INA_ATP_MAXIMA : INA_ATP_DATA;
     uint8_t *wire = ina_atp_write(pkt, with_values ? &st->net_values : &st->net, type,
@@ -201,6 +210,23 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
         check = ina_slots_tag(st, tensors, slot->base.seq, slot->base.op, slot->floats, wire);
     slot->base.exponent = (int8_t)exponent;
     ina_atp_complete(pkt, exponent, (uint32_t)st->check, check);
+}
+
+/* Writes the slot's packet into pkt and starts its timer. 0, or -1: no room in pkt. */
+static int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint32_t index, uint64_t now)
+{
+    struct ina_slots_tail *tail = ina_slots_tail(st);
+    struct slot *slot = &slots_of(st)[index];
+    const struct ina_tensors *ts = ina_slots_tensors(st);
+    const enum ina_contents contents = ina_tensors_contents(ts, slot->base.op, slot->base.seq);
+    const int with_values = slot->floats || (contents != INA_CONTENTS_NONE && contents != INA_CONTENTS_OFFER);
+    const uint32_t payload = with_values ? (uint32_t)ina_lane_bytes(ts->lane, ts->values) : 0;
+    if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
+        return -1;
+    if (contents == INA_CONTENTS_OFFER)
+        write_offer(st, pkt, slot);
+    else
+        write_sum(st, tensors, pkt, slot, contents, payload);
     clear_ready(st, index);
     slot->base.state = FLYING;
     tail->stats.tx_packets++;
@@ -317,7 +343,8 @@ static void stale(struct state *st, uint32_t index, const struct ina_atp_view *v
     struct ina_slots_tail *tail = ina_slots_tail(st);
     const struct slot *slot = &slots_of(st)[index];
     const uint64_t last = slot->base.state == IDLE ? slot->base.seq : slot->base.seq - st->base.config.slots;
-    if (slot->used && view->type != INA_ATP_PENDING && view->seq == (last & INA_ATP_SEQUENCE_MASK)) {
+    const int waits = view->type == INA_ATP_PENDING || (view->type == INA_ATP_ANSWER && ina_atp_state(view) == INA_OFFER_OPEN);
+    if (slot->used && !waits && view->seq == (last & INA_ATP_SEQUENCE_MASK)) {
         tail->stats.duplicates++;
         tail->stats.spurious += (uint64_t)ina_rto_duplicate(&tail->rto, index, now);
         publish(st);
@@ -352,6 +379,48 @@ static void spoilt(struct state *st, uint32_t index)
         ask_again(st, index);
 }
 
+/* Type of the result of the packet that the slot has in flight. */
+static uint32_t result_of(const struct state *st, const struct slot *slot)
+{
+    if (slot->base.state != IDLE && ina_tensors_contents(ina_slots_tensors(st), slot->base.op, slot->base.seq) == INA_CONTENTS_OFFER)
+        return INA_ATP_ANSWER;
+    return slot->floats ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
+}
+
+/* The server has answered the slot's packet, an offer. */
+static void take_answer(struct state *st, const struct ina_tensor *tensors, uint32_t index, const struct ina_atp_view *view, uint64_t now)
+{
+    struct ina_slots_tail *tail = ina_slots_tail(st);
+    struct slot *slot = &slots_of(st)[index];
+    uint32_t missing;
+    if (ina_atp_state(view) == INA_OFFER_OPEN && slot->base.state == READY) { /* what is to be sent may be new */
+        tail->stats.drop_stale++;
+        return;
+    }
+    const enum ina_offers_outcome outcome = ina_offers_answer(st, tensors, slot->base.op, ina_atp_state(view), view->check0, &missing);
+    if (outcome == INA_OFFERS_WRONG)
+        return;
+    tail->times.last_rx = now;
+    if (outcome == INA_OFFERS_OPEN) {
+        tail->stats.pending_replies++;
+        slot->base.missing = missing;
+        slot->base.asked = 1;
+        ina_slots_wait_for(st, missing);
+        ina_rto_pending(&tail->rto, index, now);
+        publish(st);
+        return;
+    }
+    struct ina_rto_burst burst = ina_rto_burst_at(now);
+    clear_ready(st, index);
+    ina_rto_answered(&tail->rto, &burst, index);
+    ina_rto_results(&tail->rto, &burst);
+    slot->resend = slot->base.asked = 0;
+    slot->base.missing = 0;
+    slot->base.state = IDLE;
+    st->flying--;
+    publish(st);
+}
+
 /* 1: pkt is a frame to send back. */
 static int take(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
 {
@@ -378,7 +447,7 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
     }
     const uint32_t index = (uint32_t)(view.seq & (st->base.config.slots - 1));
     struct slot *slot = &slots_of(st)[index];
-    const uint32_t expected = slot->floats ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
+    const uint32_t expected = result_of(st, slot);
     if (ina_slots_tensors(st)->failed || slot->base.state == IDLE || view.seq != (slot->base.seq & INA_ATP_SEQUENCE_MASK)
         || (view.type != INA_ATP_PENDING && view.type != expected)) {
         stale(st, index, &view, now);
@@ -387,6 +456,10 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
     if (view.type == INA_ATP_PENDING) {
         pending(st, index, &view, now);
         return 0;
+    }
+    if (view.type == INA_ATP_ANSWER) {
+        take_answer(st, tensors, index, &view, now);
+        return st->base.config.reply_in_place && send_one(st, tensors, pkt, now);
     }
 
     _Alignas(64) float room[INA_TENSORS_ROOM];
@@ -463,6 +536,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
     }                                                                                                                        \
     const struct ina_protocol ina_##worker = {                                                                               \
         .name = #worker, .init = init_##worker, .reductions = INA_REDUCTIONS_ATP, .keyed = 1 << INA_SUM, .options = options, \
+        .offers = 1, .amend = ina_offers_amend,                                                                              \
         .state_size = state_size, .stats_offset = stats_offset, .next_handle = ina_slots_next_handle, .submit = submit,      \
         .receive = receive, .frames_to_send = frames_to_send, .next_timer = ina_slots_next_timer, .expire = expire,          \
         .abort = ina_slots_abort, .events = ina_slots_events, .frame_size = frame_size};

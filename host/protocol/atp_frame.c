@@ -16,7 +16,7 @@ enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_p
     if (type != INA_ATP_REFUSED && h.check.version != INA_WIRE_VERSION)
         return INA_ATP_VERSION;
     const struct ina_kind *kind = &ina_atp_kinds[type];
-    const int whole = kind->payload ? kind->payload : (int)bytes;
+    const int whole = kind->payload ? kind->payload : kind->values == INA_VALUES_NEVER ? 0 : (int)bytes;
     if (!kind->contributors && !kind->receivers)
         return INA_ATP_MALFORMED;
     if (payload != whole && (payload || kind->payload || kind->values == INA_VALUES_ALWAYS))

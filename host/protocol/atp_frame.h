@@ -49,6 +49,22 @@ static inline struct ina_check ina_atp_nonce(uint32_t life, uint32_t job, uint64
     return ina_check_nonce(ina_atp_identity(life, job, seq), kind, exponent);
 }
 
+/* What an offer, or an answer to one, says in its index: enum ina_offer_state, and how many contributors are enough. */
+static inline uint16_t ina_atp_terms(uint32_t state, uint32_t least)
+{
+    return (uint16_t)(state << 8 | (least & 255));
+}
+
+static inline uint32_t ina_atp_state(const struct ina_atp_view *view)
+{
+    return view->index >> 8;
+}
+
+static inline uint32_t ina_atp_least(const struct ina_atp_view *view)
+{
+    return view->index & 255;
+}
+
 /* Writes the headers behind those of `net` and sets the packet's length; returns where the payload goes. The caller
  * ensures that there is room, writes the payload, and then completes the packet. */
 uint8_t *ina_atp_write(struct ina_packet *pkt, const struct ina_internet *net, uint32_t type, uint32_t flags,

@@ -67,8 +67,8 @@ static const struct ina_kind ina_kinds[16] = { /* by message type; others have n
 
 enum {
     INA_ATP_DATA = 1, INA_ATP_FLOATS = 2, INA_ATP_RESULT = 3, INA_ATP_FLOAT_RESULT = 4, INA_ATP_PENDING = 5, INA_ATP_MAXIMA = 6,
-    INA_ATP_REFUSED = 7,
-    INA_ATP_KINDS = 8, INA_ATP_MOST_EXTRA = 0
+    INA_ATP_REFUSED = 7, INA_ATP_OFFER = 8, INA_ATP_ANSWER = 9,
+    INA_ATP_KINDS = 10, INA_ATP_MOST_EXTRA = 0
 };
 enum { /* of each program: struct ina_protocol */
     INA_REDUCTIONS_ATP = 1 << INA_SUM | 1 << INA_MAX,
@@ -86,6 +86,8 @@ static const struct ina_kind ina_atp_kinds[16] = { /* by message type; others ha
     [INA_ATP_MAXIMA] = {.program = INA_PROGRAM_ATP, .reduction = INA_MAX, .contributors = INA_CONTRIBUTORS_ALL,
         .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_INTEGERS, .quarters = 4, .result = INA_ATP_RESULT},
     [INA_ATP_REFUSED] = {.program = INA_PROGRAM_ATP, .receivers = INA_RECEIVERS_SENDER},
+    [INA_ATP_OFFER] = {.program = INA_PROGRAM_ATP, .contributors = INA_CONTRIBUTORS_OFFERING, .result = INA_ATP_ANSWER},
+    [INA_ATP_ANSWER] = {.program = INA_PROGRAM_ATP, .receivers = INA_RECEIVERS_ALL},
 };
 
 #endif

@@ -60,7 +60,7 @@ struct ina_piece {           /* of a tensor with a route: elements whose values 
     uint64_t end;            /* written by submit: blocks of the tensor up to the piece's end */
 };
 
-/* Which workers' values a sum has, decided by the switch before it (p4/quorum.p4): an *offer*, a tensor without elements, asks for that,
+/* Which workers' values a sum has, decided by the switch before it (p4/quorum.p4), or ATP's server (ps.c): an *offer*, a tensor without elements, asks for that,
  * and the next tensor, which is *chosen*, is a sum of those that it says. The others take part with zeros, and an average is over
  * those that have values. Both are submitted one right after the other, at all workers. */
 enum ina_part { INA_PART_PLAIN = 0 /* neither */, INA_PART_OFFER = 1, INA_PART_CHOSEN = 2 };

@@ -3,6 +3,8 @@
  * A worker sends q only when it has the result of q - slots, so that when a packet for q arrives, every worker has the result
  * of q - 2 * slots: nobody needs the row that it takes (docs/design/protocol-atp.md has the proof; it is that of SwitchML's rows).
  * Within a phase, packets of workers that are in the sum already are not added. So each worker's values are in it once.
+ *
+ * A phase may be one of offers: its row has who contributes to the sum that follows, and is complete when that is decided.
  */
 #include "ps.h"
 
@@ -27,8 +29,12 @@ struct row {
     uint8_t queued;
     int8_t exponent;
     uint8_t check;           /* how the check words are made, by the packets that were added */
-    uint8_t padding[6];      /* states are compared byte by byte */
-    struct ina_check sum;    /* of their check words */
+    uint8_t decided;         /* offers: who contributes does not change any more */
+    uint8_t padding[5];      /* states are compared byte by byte */
+    union {
+        struct ina_check sum; /* of their check words */
+        struct { uint32_t contributors, passed; } offers; /* workers that contribute, and that never will */
+    };
 };
 static_assert(sizeof(struct row) == 40, "no padding");
 
@@ -55,7 +61,7 @@ static struct row *row_at(const struct state *st, uint32_t row)
 
 static int is_complete(const struct state *st, const struct row *row)
 {
-    return ina_rule_complete(st->config.rule, row->bitmap, st->full);
+    return row->kind == INA_ATP_OFFER ? row->decided : ina_rule_complete(st->config.rule, row->bitmap, st->full);
 }
 
 static uint32_t *queue_of(const struct state *st)
@@ -284,6 +290,55 @@ static void begin(struct row *row, const struct ina_atp_view *view, int floats)
     *row = (struct row){.seq = view->seq, .floats = (uint8_t)floats, .integer_flags = flags, .queued = queued};
 }
 
+/* 1: an offer of one worker. */
+static int is_offer(const struct state *st, const struct ina_atp_view *view)
+{
+    return !st->config.keyed && !(view->bitmap & (view->bitmap - 1)) && ina_atp_state(view) <= INA_OFFER_PASS && ina_atp_least(view)
+           && ina_atp_least(view) <= st->config.workers && !(view->check0 & (view->bitmap | ~(uint32_t)st->full));
+}
+
+/* An offer in a phase that is open, by the rule of p4/include/quorum/offers.p4. It is decided when a packet of every worker has come, and so many
+ * contribute as this one says are enough, or nobody is left who may. */
+static void offer(struct state *st, uint32_t number, const struct ina_atp_view *view, uint64_t now)
+{
+    struct row *row = row_at(st, number);
+    struct ina_ps_stats *stats = stats_of(st);
+    const uint32_t worker = view->bitmap, state = ina_atp_state(view);
+    const uint32_t again = (row->bitmap & worker) != 0, known = ((row->offers.contributors | row->offers.passed) & worker) != 0;
+    row->bitmap |= worker;
+    stats->merged_raw += !again;
+    stats->overlaps += again;
+    stats->last_rx_ps = now;
+    if (!known && state == INA_OFFER_GIVE && !(row->offers.contributors & view->check0))
+        row->offers.contributors |= worker;
+    else if (!known && state != INA_OFFER_ASK)
+        row->offers.passed |= worker;
+    const uint32_t enough = (uint32_t)__builtin_popcount(row->offers.contributors) >= ina_atp_least(view);
+    row->decided = row->bitmap == st->full && (enough || (row->offers.contributors | row->offers.passed) == st->full);
+    if (row->decided) {
+        stats->results++;
+        answer(st, number, (uint32_t)st->full);
+    } else if (again && (known || state == INA_OFFER_ASK)) {
+        answer(st, number, worker);
+    }
+}
+
+/* Takes an offer: the row's phase is its number's, or becomes it; once decided, all that comes is answered with the contributors. */
+static void take_offer(struct state *st, uint32_t number, const struct ina_atp_view *view, int begins, uint64_t now)
+{
+    struct row *row = row_at(st, number);
+    struct ina_ps_stats *stats = stats_of(st);
+    if (begins)
+        *row = (struct row){.seq = view->seq, .kind = INA_ATP_OFFER, .queued = row->queued}; /* it keeps its place, as in begin */
+    if (row->decided) {
+        stats->overlaps++;
+        stats->repeated++;
+        answer(st, number, view->bitmap);
+    } else {
+        offer(st, number, view, now);
+    }
+}
+
 int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
 {
     struct state *st = state;
@@ -305,8 +360,12 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
     struct row *row = row_at(st, number);
     const int floats = view.type == INA_ATP_FLOATS, resend = (view.flags & INA_ATP_RESEND) != 0;
     const uint64_t ahead = (view.seq - row->seq) & INA_ATP_SEQUENCE_MASK; /* serial number arithmetic, RFC 1982 */
-    const int newer = ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats;
-    const int begins = !row->bitmap || (newer && is_complete(st, row));
+    const int newer = ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats && row->kind != INA_ATP_OFFER;
+    const int begins = !row->bitmap || (newer && is_complete(st, row)), offers = view.type == INA_ATP_OFFER;
+    if ((offers && !is_offer(st, &view)) || (!begins && !ahead && offers != (row->kind == INA_ATP_OFFER))) {
+        stats->drop_malformed++;
+        return 0;
+    }
     if (!begins && (ahead || floats != row->floats)) {
         if (!ahead && resend && !floats) { /* it has missed the reply that integers did not suffice */
             row->ask_integers = 1;
@@ -316,6 +375,10 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
         return 0;
     }
 
+    if (offers) {
+        take_offer(st, number, &view, begins, now);
+        return 0;
+    }
     if (begins || !(row->bitmap & view.bitmap)) { /* never a complete row: by the rule `all` it has everybody; another has to say what late values do */
         if (!fits(st, &view)) { /* first: a packet that is not what was sent does not take the row from its phase either */
             stats->drop_corrupt++;
@@ -361,21 +424,24 @@ static void put_sums(const struct state *st, uint32_t number, uint8_t *wire)
         put_integers(st->config.lane, wire, sums_at(st, number), st->config.values);
 }
 
-/* Writes the row's answer for `workers`. 0, or -1: no room in pkt. */
-static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t number, uint32_t workers)
+/* Writes the answer of a row of offers for `workers`. There is room. */
+static void write_choice(const struct state *st, struct ina_packet *pkt, const struct row *row, const struct ina_internet *net, uint32_t workers)
+{
+    const uint32_t full = (uint32_t)st->full, may = full & ~(row->offers.contributors | row->offers.passed);
+    const uint32_t ranks = row->decided ? row->offers.contributors : row->bitmap != full ? full & ~row->bitmap : may;
+    ina_atp_write(pkt, net, INA_ATP_ANSWER, 0, ina_atp_terms(row->decided ? INA_OFFER_DECIDED : INA_OFFER_OPEN, 0),
+                  ina_atp_identity(st->config.life, st->config.job, row->seq), workers, 0);
+    ina_atp_complete(pkt, INA_EXP_MIN, INA_CHECK_OFF, (struct ina_check){{ranks, 0}});
+}
+
+/* Writes any other row's answer, of this type, for `workers`. There is room. */
+static void write_sums(const struct state *st, struct ina_packet *pkt, uint32_t number, const struct ina_internet *net, uint32_t type,
+                       uint32_t payload, uint32_t workers)
 {
     const struct ina_ps_config *c = &st->config;
-    struct row *row = row_at(st, number);
-    const int complete = is_complete(st, row), integers = row->floats && row->ask_integers;
-    const uint32_t type = integers ? INA_ATP_RESULT : !complete ? INA_ATP_PENDING : row->floats ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
-    const uint32_t payload = type == INA_ATP_PENDING ? (uint32_t)sizeof(struct ina_atp_pending)
-                             : !integers && row->kind ? (uint32_t)ina_lane_bytes(c->lane, c->values) : 0;
-    if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
-        return -1;
-    struct ina_internet net;
-    ina_internet_write(&net, &c->self, c->direct ? &c->worker[__builtin_ctz(workers)] : &c->peer,
-                       INA_ATP_PAYLOAD - INA_INTERNET_SIZE + payload);
-    uint8_t *wire = ina_atp_write(pkt, &net, type, type == INA_ATP_PENDING ? 0 : integers ? row->integer_flags : row->flags, row->index,
+    const struct row *row = row_at(st, number);
+    const int integers = row->floats && row->ask_integers;
+    uint8_t *wire = ina_atp_write(pkt, net, type, type == INA_ATP_PENDING ? 0 : integers ? row->integer_flags : row->flags, row->index,
                                   ina_atp_identity(c->life, c->job, row->seq), workers, payload);
     if (type == INA_ATP_PENDING)
         memcpy(wire, &(uint32_t){htonl(row->bitmap)}, sizeof row->bitmap);
@@ -392,7 +458,30 @@ static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t numbe
         ina_check_add(c->lane, &check, wire, c->values);
     }
     ina_atp_complete(pkt, integers ? INA_EXP_NONFINITE : row->exponent, row->check, check);
-    stats_of(st)->pending += type == INA_ATP_PENDING;
+}
+
+/* Writes the row's answer for `workers`. 0, or -1: no room in pkt. */
+static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t number, uint32_t workers)
+{
+    const struct ina_ps_config *c = &st->config;
+    struct row *row = row_at(st, number);
+    const int complete = is_complete(st, row), integers = row->floats && row->ask_integers;
+    const uint32_t type = row->kind == INA_ATP_OFFER ? INA_ATP_ANSWER
+                          : integers                 ? INA_ATP_RESULT
+                          : !complete                ? INA_ATP_PENDING
+                          : row->floats              ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
+    const uint32_t payload = type == INA_ATP_PENDING ? (uint32_t)sizeof(struct ina_atp_pending)
+                             : !integers && row->kind && row->kind != INA_ATP_OFFER ? (uint32_t)ina_lane_bytes(c->lane, c->values) : 0;
+    if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
+        return -1;
+    struct ina_internet net;
+    ina_internet_write(&net, &c->self, c->direct ? &c->worker[__builtin_ctz(workers)] : &c->peer,
+                       INA_ATP_PAYLOAD - INA_INTERNET_SIZE + payload);
+    if (type == INA_ATP_ANSWER)
+        write_choice(st, pkt, row, &net, workers);
+    else
+        write_sums(st, pkt, number, &net, type, payload, workers);
+    stats_of(st)->pending += type == INA_ATP_PENDING || (type == INA_ATP_ANSWER && !complete);
     stats_of(st)->tx_packets++;
     stats_of(st)->tx_bytes += pkt->len;
     return 0;
@@ -408,7 +497,8 @@ int ina_ps_frames_to_send(void *state, struct ina_packet *pkts, int n, uint64_t 
         struct row *row = row_at(st, number);
         if (row->ask) {
             const uint32_t lowest = row->ask & -row->ask;
-            const uint32_t workers = st->config.multicast && row->ask != lowest ? (uint32_t)st->full : lowest;
+            const int open = row->kind == INA_ATP_OFFER && !row->decided; /* who waits is told so when it asks, and nobody else */
+            const uint32_t workers = st->config.multicast && row->ask != lowest && !open ? (uint32_t)st->full : lowest;
             if (write_answer(st, &pkts[filled], number, workers) < 0)
                 break;
             filled++;

@@ -30,9 +30,9 @@ struct ina_ps_config {
 
 struct ina_ps_stats {
     uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
-    uint64_t merged_raw, merged_partial;        /* packets that were added: of one worker; sums of several */
+    uint64_t merged_raw, merged_partial;        /* packets that were added: of one worker (offers, too, the first of each); sums of several */
     uint64_t float_packets;                     /* among merged_raw */
-    uint64_t overlaps;                          /* not added: some worker's values are there already */
+    uint64_t overlaps;                          /* not added: some worker's values are there already; more offers of a worker */
     uint64_t results, repeated, pending;        /* numbers completed; results sent again; "others are missing" */
     uint64_t drop_malformed, drop_foreign, drop_stale; /* not parseable; other job, source or workers; number over, or not due */
     uint64_t drop_corrupt;                      /* the checksum of the headers, or the check words of the values, do not fit */

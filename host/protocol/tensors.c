@@ -430,7 +430,7 @@ static void decode_floats(const struct ina_tensors *ts, const struct ina_op *op,
     ina_codec_swap(ts->lane, out, wire, place.count);
     if (op->average)
         for (uint64_t i = 0; i < place.count; i++)
-            out[i] /= (float)ts->contributions;
+            out[i] /= (float)op->divisor;
     put_floats(op, t->out, place, room);
 }
 

@@ -20,6 +20,7 @@ from ina.base import abi, native, paths
 from ina.base.native import CData, ffi, lib
 
 DEFAULT = "switchml"
+OFFERING = "quorum"  # where none is named and sums are of those workers that can contribute
 SUM, MAX, OWN = lib.INA_SUM, lib.INA_MAX, lib.INA_OWN
 CHECKS = ("off", "sum", "keyed")  # how check words are made: the option `check` of a protocol (host/protocol/check.h)
 REDUCTIONS = {SUM: "sums", MAX: "maxima", OWN: "a reduction of its own"}
@@ -82,16 +83,17 @@ def has_offers(name: str, check: str = "") -> bool:
     return bool(named(name).offers) and check != "keyed"
 
 
-def offering() -> str:
-    """Returns the name of the first protocol whose sums may be of those workers that can contribute."""
-    return next(name for name in names() if has_offers(name))
+def offering(name: str = "", check: str = "") -> str:
+    """Returns the ``name`` of a protocol whose sums may be of those workers that can contribute, with this one of CHECKS; else
+    OFFERING. ValueError: there is no protocol of that name."""
+    return name if name and has_offers(name, check) else OFFERING
 
 
 def check_offer(name: str, check: str = "") -> None:
     """Raises ValueError: sums of the protocol are always of all workers."""
     if not has_offers(name, check):
         keyed = " with check 'keyed'" if check == "keyed" else ""
-        raise ValueError(f"offer: sums of the protocol {name!r}{keyed} are always of all workers; 'quorum' has others")
+        raise ValueError(f"offer: sums of the protocol {name!r}{keyed} are always of all workers; {OFFERING!r} has others")
 
 
 def check_route(name: str, check: str = "") -> None:

@@ -37,7 +37,7 @@ from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.job import DTYPES, Job
 from ina.backend.membership import Membership
-from ina.backend.settings import Options
+from ina.backend.settings import Options, Settings
 from ina.backend.work import LazyWork
 from ina.net.ports import PS
 
@@ -149,7 +149,8 @@ class Quorum:
             self._announce()
 
     def _new_group(self, ours: Membership) -> Membership:
-        options = replace(ours.options or Options(), protocol=protocols.offering())
+        settings = Settings.read(ours.options)
+        options = replace(ours.options or Options(), protocol=protocols.offering(settings.protocol, settings.check))
         made: Any = dist.new_group(self._members, ours.timeout, dist.get_backend(ours), options,
                                    use_local_synchronization=ours is not dist.group.WORLD, group_desc="ready")
         if refusal := made._joined_job().admit():

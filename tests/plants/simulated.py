@@ -136,10 +136,19 @@ ATP = {
         ("        return -EEXIST;", "        return memcpy(job->state, config, sizeof *config), 0;")),
     "the server adds what it has": c("ps", "if (begins || !(row->bitmap & view.bitmap))", "if (1)", WRONG),
     "the server's row is an older number's": c(
-        "ps", "ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats", "1"),
+        "ps", "ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats && row->kind != INA_ATP_OFFER", "1"),
     "the server compares numbers without the wrap": c(
         "ps", "ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats",
         "ahead ? view.seq > row->seq : floats > row->floats", STUCK),
+    "the server decides anew": c(
+        "ps", "    if (row->decided) {\n        stats->overlaps++;", "    if (0) {\n        stats->overlaps++;", f"told|{STUCK}"),
+    "the server decides before all have asked": c("ps", "row->bitmap == st->full && (enough", "(enough"),
+    "the server lets rivals contribute": c("ps", " && !(row->offers.contributors & view->check0)", "", "rivals"),
+    "the server waits for those that pass": c(
+        "ps", "(enough || (row->offers.contributors | row->offers.passed) == st->full)", "enough", STUCK),
+    "the server does not hear who gives after it has asked": c(
+        "ps", "    if (!known && state == INA_OFFER_GIVE", "    if (!again && state == INA_OFFER_GIVE", f"might|{STUCK}"),
+    "the server takes fewer than are enough": c("ps", " >= ina_atp_least(view);", " + 1 >= ina_atp_least(view);", "might"),
     "the server answers before all are in": c(
         "ps", "complete = is_complete(st, row), integers", "complete = 1, integers", WRONG),
     "the server tells the last exponent": c("ps", "if (view->exponent > row->exponent)", "if (1)", WRONG),

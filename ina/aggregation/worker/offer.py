@@ -1,4 +1,5 @@
-"""Offers: which workers' values a sum has is decided by the switch before it (p4/quorum.p4; protocol.h: enum ina_part).
+"""Offers: which workers' values a sum has is decided by the switch before it (p4/quorum.p4), or by ATP's parameter server
+(protocol.h: enum ina_part).
 
     worker.submit(gradient, offer=Offer(least=7))             the sum of the first 7 workers that can contribute, or more
     handle = worker.submit(None, out, offer=Offer(least=7))   asks only: a worker whose gradient is not ready yet

@@ -89,7 +89,8 @@ class Stragglers(Networked):
 
     kind: str = key("stragglers", "what is done: stragglers", choices=("stragglers",))
     name: str = key("stragglers", "the results folder's name begins with it")
-    protocol: str = key(OFFERING[0], "what switch and workers speak: one that can choose the workers of a sum", choices=OFFERING)
+    protocol: str = key(protocols.offering(), "what switch and workers speak: one that can choose the workers of a sum",
+                        choices=OFFERING)
     workers: int = key(8, "workers, each at a host of its own", limits.WORKERS)
     least: int = key(0, "workers that are enough for a sum; 0: all", Range(0, 32, "workers", "workers"))
     dynamic: bool = key(False, "how many are enough each worker chooses for each sum, from `least` on, by earlier sums' times")
@@ -307,7 +308,8 @@ def run_steps(config: Stragglers, timeline: Timeline) -> Steps:
     """
     place = virtual_network.place(config)
     with virtual_network.fabric(config, place) as network:
-        job = virtual_network.admit(network, config, place, None)[0]
+        above = virtual_network.servers(network, config, place)
+        job = virtual_network.admit(network, config, place, above)[0]
         network.stop_at_completions()
         run = _Run(config, network, job)
         for worker in run.workers:

@@ -47,7 +47,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta, in standard_metad
             bool alive = now - stamp <= (bit<48>)meta.lifetime;
             bit<32> newer = hdr.atp.sequence[31:0] - owner[31:0];
             meta.fate = Fate.PASSED;
-            if (hdr.atp.msg_type != Type.FLOATS && meta.aggregate == 1) {
+            if (hdr.atp.msg_type != Type.FLOATS && hdr.atp.msg_type != Type.OFFER && meta.aggregate == 1) {
                 if (alive && owner == own) {
                     if (held != 0 && kind != own_kind) {
                         meta.drop = Drop.WRONG_SIZE;

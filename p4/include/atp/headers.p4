@@ -19,9 +19,9 @@ const bit<16> ATP_MASK = 0xFFF0;
  * +---------------------------------------------------------------+
  * |                             bitmap                            |
  * +---------------------------------------------------------------+
- * type         1 data, 2 floats, 6 maxima: data of which the largest of each value counts (upwards);
- *              3 result, 4 result in floats, 5 pending (downwards), 7 refused (to a worker or switch below: "your version is not
- *              mine", which is in the check header; nothing follows)
+ * type         1 data, 2 floats, 6 maxima: data of which the largest of each value counts, 8 offer (upwards);
+ *              3 result, 4 result in floats, 5 pending, 9 answer to an offer (downwards), 7 refused (to a worker or switch below:
+ *              "your version is not mine", which is in the check header; nothing follows)
  * R            resend: the worker has waited for the result; a switch gives away what it holds of this number
  * C            collision: some switch had the aggregator taken by something else; workers then choose another
  * E            ECN: some queue on the way was long
@@ -31,6 +31,11 @@ const bit<16> ATP_MASK = 0xFFF0;
  * life         of the job's number: each job that gets it has the next, modulo 2^16
  * sequence     number of this packet in the life of the job, modulo 2^40
  * bitmap       upwards: workers whose values are in the sum, worker i in bit i; downwards: workers that it is for
+ *
+ * Offers and answers have no values, and use no aggregator: switches pass them on as they are. So the words of values and aggregators
+ * say what ../quorum/headers.p4 has a header for, and `headers` of the check header covers it:
+ * index        of an offer: state, 8 bits, least, 8 bits; of an answer: state, 8 bits, 0
+ * check0       of an offer: rivals; of an answer: the contributors, or whom the server waits for
  */
 enum bit<4> Type {
     DATA         = 1,
@@ -39,9 +44,11 @@ enum bit<4> Type {
     FLOAT_RESULT = 4,
     PENDING      = 5,
     MAXIMA       = 6,
-    REFUSED      = 7
+    REFUSED      = 7,
+    OFFER        = 8,
+    ANSWER       = 9
 }
-const bit<4> LAST_TYPE = 6;  // of those that a switch passes on
+const bit<4> LAST_TYPE = 9;  // of those that a switch knows
 
 /* The rest of each type, as in ../switchml/headers.p4. */
 @kind[program="atp", reduction="sum", values="optional", payload="values", words="integers", checked=1, result="result",
@@ -61,6 +68,10 @@ const Type ATP_PENDING      = Type.PENDING;
 const Type ATP_MAXIMA       = Type.MAXIMA;
 @kind[program="atp", contributors="none", receivers="sender"]
 const Type ATP_REFUSED      = Type.REFUSED;
+@kind[program="atp", result="answer", contributors="offering", completes="enough", again="answer"]
+const Type ATP_OFFER        = Type.OFFER;
+@kind[program="atp", contributors="none", receivers="all"]
+const Type ATP_ANSWER       = Type.ANSWER;
 
 // What IPv4 and UDP say of their lengths, payload not counted: check 12, ATP 16, UDP 8, IPv4 20.
 const bit<16> UDP_LENGTH     = 36;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from atp_targets import DATA, FLOAT_RESULT, FLOATS, PENDING, RESULT, VALUES, World, close_targets, open_target
+from atp_targets import ANSWER, DATA, FLOAT_RESULT, FLOATS, OFFER, PENDING, RESULT, VALUES, World, close_targets, open_target
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from switchml_targets import some_guards
@@ -48,9 +48,9 @@ COMMON = {
     "job": st.integers(0, 1), "index": st.sampled_from([5, 5, 5, 6, 21]), "resend": st.sampled_from([0, 0, 0, 1]),
     "part": st.integers(0, 3), "exponent": st.integers(-128, 127), "flags": st.sampled_from([0, 0, 0, 1, 2, 4, 7]),
 }
-UP = st.builds(Packet, child=st.integers(0, 2), kind=st.sampled_from([DATA] * 6 + [6, 6, FLOATS]),
+UP = st.builds(Packet, child=st.integers(0, 2), kind=st.sampled_from([DATA] * 6 + [6, 6, FLOATS, OFFER]),
                step=st.sampled_from([0, 0, 0, 0, 1, -1]), values=VECTORS | VECTORS | VECTORS | st.none(), **COMMON)
-DOWN = st.builds(Packet, child=st.none(), kind=st.sampled_from([RESULT, RESULT, FLOAT_RESULT, PENDING]),
+DOWN = st.builds(Packet, child=st.none(), kind=st.sampled_from([RESULT, RESULT, FLOAT_RESULT, PENDING, ANSWER]),
                  step=st.sampled_from([0, 0, -1, -2]), values=VECTORS | st.none(), **COMMON)
 ODD = st.builds(
     Packet, child=st.none() | st.integers(0, 2), kind=st.integers(0, 15),

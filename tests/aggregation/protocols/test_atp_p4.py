@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from atp_targets import (
+    ANSWER,
     FLOAT_RESULT,
     FLOATS,
+    OFFER,
     PARENT,
     PENDING,
     RESULT,
@@ -241,6 +243,18 @@ def test_floats_are_passed_on(world, job):
         check_up(job, sent, numbers(child), 1 << child, 0, msg_type=FLOATS)
 
 
+def test_offers_and_answers_are_passed_on(world, job):
+    """No aggregator is touched, one that holds something of the number included."""
+    assert job.send(0, 5, numbers(1)) == []
+    for child in range(3):
+        for resend in (0, 1):
+            sent = world.send(job.data(child, 5, msg_type=OFFER, index=0x0102, resend=resend), child)
+            check_up(job, sent, None, 1 << child, 5, msg_type=OFFER, index=0x0102, resend=resend)
+    assert [port for port, _ in job.result(7, kind=ANSWER, payload=b"", index=0x0400)] == [0, 1, 2]
+    assert [port for port, _ in job.result(7, kind=ANSWER, payload=b"", index=0x0300, bitmap=0b010)] == [1]
+    check_up(job, job.send(1, 5, numbers(2), resend=1), total(numbers(1), numbers(2)), 0b011, 5, resend=1)
+
+
 def test_without_aggregation_everything_is_passed_on(world):
     job = world.admit([0b01, 0b10], aggregate=False)
     for child in (0, 1, 0):
@@ -405,7 +419,7 @@ def test_short_frames_between_whole_ones_change_no_sum(world, job):
 @pytest.mark.parametrize(
     ("header", "field", "value"),
     [("ipv4", "total_len", 171), ("ipv4", "total_len", 4000), ("atp", "msg_type", 0),
-     ("atp", "msg_type", 7), ("atp", "msg_type", 15)],
+     ("atp", "msg_type", 7), ("atp", "msg_type", 10), ("atp", "msg_type", 15)],
 )
 def test_malformed(world, job, header, field, value):
     headers = job.fields(job.addresses[0], 1, 0, 1, 4 * VALUES)
@@ -433,15 +447,16 @@ def test_nobody_speaks_for_another(world, job):
     dropped(world, job, "WRONG_WORKERS", job.data(0, 0, numbers(1), bitmap=0b010))
     dropped(world, job, "WRONG_WORKERS", job.data(0, 0, numbers(1), bitmap=0b011))
     dropped(world, job, "WRONG_WORKERS", job.data(0, 0, numbers(1), bitmap=0))
+    dropped(world, job, "WRONG_WORKERS", job.data(0, 0, bitmap=0b010, msg_type=OFFER))
 
 
 def test_only_what_is_above_sends_results(world, job):
-    for kind, payload in ((RESULT, 128), (FLOAT_RESULT, 128), (PENDING, 4)):
+    for kind, payload in ((RESULT, 128), (FLOAT_RESULT, 128), (PENDING, 4), (ANSWER, 0)):
         frame = world.bytes(job.fields(job.addresses[0], kind, 0, 7, payload)) + bytes(payload)
         dropped(world, job, "WRONG_SOURCE", frame)
         dropped(world, job, "WRONG_SOURCE", job.down(0, kind=kind, payload=bytes(payload)), port=0)
-    up = world.bytes(job.fields(SERVER, 1, 0, 1, 0))
-    dropped(world, job, "WRONG_SOURCE", up, port=PARENT)
+    for kind in (1, OFFER):
+        dropped(world, job, "WRONG_SOURCE", world.bytes(job.fields(SERVER, kind, 0, 1, 0)), port=PARENT)
 
 
 def test_old_lives(world, job):

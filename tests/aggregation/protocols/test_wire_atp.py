@@ -29,7 +29,8 @@ def test_places():
     assert (WIRE.size(ATP_HEAD), WIRE.size(ATP_DATA)) == (70, 198)
     assert WIRE["atp"].unpack(WIRE.pack(atp=HEAD)) == HEAD
     assert {kind.name: kind.number for kind in kinds.atp()} == {
-        "data": 1, "floats": 2, "result": 3, "float_result": 4, "pending": 5, "maxima": 6, "refused": 7}
+        "data": 1, "floats": 2, "result": 3, "float_result": 4, "pending": 5, "maxima": 6, "refused": 7,
+        "offer": 8, "answer": 9}
 
 
 # what host/protocol/atp_frame.h says -> what the P4 program says

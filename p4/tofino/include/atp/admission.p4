@@ -103,12 +103,16 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
             (0, _, _, _, WIRE_VERSION, Type.DATA,         FULL):  up(Op.ADD, 1);
             (0, _, _, _, WIRE_VERSION, Type.FLOATS,       EMPTY): up(Op.NOTHING, 0);
             (0, _, _, _, WIRE_VERSION, Type.FLOATS,       FULL):  up(Op.NOTHING, 0);
+            (0, _, _, _, WIRE_VERSION, Type.OFFER,        EMPTY): up(Op.NOTHING, 0);
+            (0, _, _, _, WIRE_VERSION, Type.OFFER,        FULL):  up(Op.NOTHING, 0);
             (0, _, _, _, WIRE_VERSION, Type.MAXIMA,       EMPTY): up(Op.MAXIMUM, 0);
             (0, _, _, _, WIRE_VERSION, Type.MAXIMA,       FULL):  up(Op.MAXIMUM, 6);
             (0, _, _, _, WIRE_VERSION, Type.RESULT,       EMPTY): down();
             (0, _, _, _, WIRE_VERSION, Type.RESULT,       FULL):  down();
             (0, _, _, _, WIRE_VERSION, Type.FLOAT_RESULT, EMPTY): down();
             (0, _, _, _, WIRE_VERSION, Type.FLOAT_RESULT, FULL):  down();
+            (0, _, _, _, WIRE_VERSION, Type.ANSWER,       EMPTY): down();
+            (0, _, _, _, WIRE_VERSION, Type.ANSWER,       FULL):  down();
             (0, _, _, _, WIRE_VERSION, Type.PENDING, UDP_LENGTH + PENDING_LENGTH, IPV4_LENGTH + PENDING_LENGTH): down();
             (0, _, _, _, WIRE_VERSION, _, _, _): wrong(Drop.MALFORMED);
             (0, _, _, _, _, Type.REFUSED, _, _): other(OTHER_REFUSED);
@@ -120,7 +124,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
             (_, _, true, true, _, _, _, _): wrong(Drop.CORRUPT);
         }
         const default_action = wrong(Drop.MALFORMED);
-        size = 20;
+        size = 24;
     }
 
     action bring(bit<8> flags) {
@@ -203,7 +207,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
     }
 
     apply {
-        if ((bit<4>)hdr.atp.msg_type != 0 && (bit<4>)hdr.atp.msg_type <= LAST_TYPE) {
+        if ((bit<4>)hdr.atp.msg_type != 0 && (bit<4>)hdr.atp.msg_type <= LAST_TYPE && hdr.atp.msg_type != Type.REFUSED) {
             known_type = 1;
         }
         @in_hash { hdr.bridge.cell = ROW; }
