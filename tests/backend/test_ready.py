@@ -28,7 +28,8 @@ def accounted(history: list[list[int]], given: list[dict[int, float]], late: str
     return averages
 
 
-def test_the_slowest_is_not_waited_for_and_its_work_is_not_lost(tmp_path):
+@pytest.mark.parametrize("protocol", ["switchml", "atp"])  # of the group: the switch decides, or the parameter server
+def test_the_slowest_is_not_waited_for_and_its_work_is_not_lost(tmp_path, protocol):
     """Rank 2 comes to rounds 1 and 2 when the others have their averages; what it gave then is in a later round."""
     reports = succeed(run(tmp_path, 3, START + """
 quorum = Quorum(torch.zeros(1000), "k=2", ahead=2)
@@ -44,10 +45,12 @@ for step in range(6):
     quorum.average(tensor)
     store.set(f"{step}/{rank}", "")
     values.append(tensor[0].item())
+spoken = quorum._group._joined_job().config.protocol
 quorum.close()
-say(values=values, history=quorum.history, stats=ina.backend.stats()["ready"])
-"""))
+say(values=values, history=quorum.history, stats=ina.backend.stats()["ready"], protocol=spoken)
+""", INA_PROTOCOL=protocol))
     values, history = reports[0]["values"], reports[0]["history"]
+    assert {report["protocol"] for report in reports} == {"atp" if protocol == "atp" else "quorum"}
     assert all(report["values"] == values and report["history"] == history for report in reports)
     assert history[1] == history[2] == [0, 1]
     given = [{rank: 10.0**rank * (step + 1) for rank in range(3)} for step in range(6)]

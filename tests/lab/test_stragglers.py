@@ -65,6 +65,14 @@ def test_a_number_that_workers_choose_is_nearly_as_good_as_the_best_fixed_one(di
         assert summary["per_second"] > 1.1 * everybody["per_second"] and summary["step_ms"] < 0.9 * everybody["step_ms"]
 
 
+@pytest.mark.parametrize("protocol", ["atp", "ps"])
+def test_a_parameter_server_decides_as_a_switch_does(protocol):
+    (steps,) = replace(BASE, protocol=protocol, steps=400, least=7, payload=True).measure()
+    (others,) = replace(BASE, steps=400, least=7, payload=True).measure()
+    assert steps.checked and steps.summary()["step_ms"] == pytest.approx(others.summary()["step_ms"], rel=0.01)
+    assert {*steps.contributors} == {7}
+
+
 def test_the_ratios_are_those_of_the_closed_forms():
     assert [first(8) / expected(late, least) for late in ("abort", "drop") for least in (7, 6)] == pytest.approx(
         [1.58, 2.23, 1.41, 1.77], abs=0.01)
