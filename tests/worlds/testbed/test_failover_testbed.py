@@ -14,7 +14,7 @@ from test_testbed_switches import children
 from ina.topology import Node, load, routes
 from ina.worlds.testbed.mininet import Network
 
-pytestmark = [pytest.mark.root, pytest.mark.later]
+pytestmark = [pytest.mark.root, pytest.mark.gate]
 __all__ = ["alone"]  # a fixture
 
 RANK = """
