@@ -26,11 +26,12 @@ from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
+from ina.aggregation import protocols
 from ina.backend import regroup, rendezvous
 from ina.backend.membership import Membership
 from ina.backend.questions import Questions
 from ina.backend.regroup import ANSWER
-from ina.backend.settings import Options
+from ina.backend.settings import Options, Settings
 
 T = TypeVar("T")
 MEET = 256  # calls after which the members wait for each other, so that what the store keeps of calls can be deleted
@@ -168,9 +169,8 @@ def join_group(rank: int | None, store: dist.Store | None, seconds: float) -> di
             raise RuntimeError(f"ina: no group has let this process in within {seconds:g} s: its ranks call grow_group, with the "
                                "same store at the bottom of theirs")
         time.sleep(PAUSE)
-    options = None if decision["options"] is None else Options(**decision["options"])
     return _make(decision["backend"], base, place, decision, decision["ranks"][str(number)],
-                 timedelta(seconds=decision["timeout"]), options)
+                 timedelta(seconds=decision["timeout"]), Options(**decision["options"]))
 
 
 def _asked(group: Membership, queue: Queue, place: str, size: int | None, seconds: float) -> dict[str, int | None]:
@@ -224,7 +224,17 @@ def _welcome(group: Membership, ranks_wanted: dict[str, int | None]) -> dict[str
     last = [rank for rank in range(size) if rank not in ranks.values()]
     ranks |= {number: last.pop() for number in reversed(ranks_wanted) if number not in ranks}
     return {"size": size, "ranks": ranks, "backend": dist.get_backend(group), "timeout": group.timeout.total_seconds(),
-            "options": None if group.options is None else asdict(group.options)}
+            "options": _options(group)}
+
+
+def _options(group: Membership) -> dict[str, Any]:
+    """Returns the options for newcomers: the group's, with what the members' environment and configuration say of what all ranks
+    have to agree on."""
+    settings = Settings.read(group.options)
+    agreed = {"protocol": settings.protocol or protocols.DEFAULT, "values": settings.values, "slots": settings.slots,
+              "check": settings.check or None, "codec": settings.codec if settings.codec_is_set else None}
+    own = asdict(group.options or Options())
+    return {name: agreed.get(name) if value is None else value for name, value in own.items()}
 
 
 def _make(name: str, base: dist.Store, place: str, decision: dict[str, Any], rank: int, timeout: timedelta,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+import warnings
 from collections.abc import Callable, Collection
 from datetime import timedelta
 
@@ -59,7 +60,8 @@ def members(store: dist.Store, rank: int, size: int, excluded: Collection[int] |
 def make_default(name: str, store: dist.Store, rank: int, size: int, timeout: timedelta, options: Options | None,
                  newcomers: Collection[int] = ()) -> Membership:
     """Makes the default group, by all its ranks; of those that are left where some have ended before it is made. ``newcomers``:
-    ranks that were not in the group before. RuntimeError: the others have gone on without this rank, or the store is gone."""
+    ranks that were not in the group before, and without which it is made if it fails with them. RuntimeError: it fails; the
+    others have gone on without this rank; the store is gone."""
     questions, whole = Questions(store), 0
     for attempt in itertools.count():
         place = dist.PrefixStore(f"attempt/{attempt}", store)
@@ -67,8 +69,8 @@ def make_default(name: str, store: dist.Store, rank: int, size: int, timeout: ti
         try:
             dist.init_process_group(name, store=place, rank=rank, world_size=size, pg_options=options,
                                     timeout=min(timeout, timedelta(seconds=MAKING)))
-        except RuntimeError as failure:
-            error = failure
+        except RuntimeError as failed:
+            error = failed
         if questions.agree(f"outcome/{attempt}", "failed" if error else "made", ANSWER) == "made":
             break
         if dist.is_initialized():
@@ -76,7 +78,12 @@ def make_default(name: str, store: dist.Store, rank: int, size: int, timeout: ti
         ranks = members(place, rank, size, None, tuple, MAKING)
         whole += len(ranks) == size
         if whole == ATTEMPTS:
-            raise error or RuntimeError(f"ina: the new group has failed {ATTEMPTS} times, on another rank: look at its error")
+            failure = error or RuntimeError(f"ina: the new group has failed {ATTEMPTS} times, on another rank: look at its error")
+            if rank in newcomers or not newcomers:
+                raise failure
+            warnings.warn(f"ina: the group goes on without ranks {[*newcomers]}, which were to be new in it: {failure}",
+                          RuntimeWarning, stacklevel=4)
+            ranks, whole = [each for each in ranks if each not in newcomers], 0
         newcomers = [ranks.index(each) for each in newcomers if each in ranks]
         rank, size = ranks.index(rank), len(ranks)
     if error:

@@ -147,6 +147,51 @@ report()
         (0, 2, []), (1, 2, [])]
 
 
+def test_newcomers_take_over_what_all_ranks_agree_on(tmp_path):
+    """Another protocol, other sizes and another codec in the environment of a process that becomes rank 0."""
+    reports = succeed(run(tmp_path, 2, SUMS + """
+if rank == 1:
+    os.environ |= {"INA_PROTOCOL": "atp", "INA_VALUES": "256", "INA_SLOTS": "8", "INA_CODEC": "exact"}
+    ina.backend.join_group(0, store())
+else:
+    begin(1)
+    ina.backend.grow_group(2, seconds=60)
+sums()
+job = dist.group.WORLD._joined_job()
+report(protocol=job.config.protocol, values=job.config.values, slots=job.config.slots, codec=job.settings.codec)
+""", INA_PROTOCOL="", INA_CODEC="lanes-16"))
+    assert [report["rank"] for report in reports] == [1, 0]
+    assert all((each["protocol"], each["values"], each["slots"], each["codec"]) == ("switchml", 2048, 64, "lanes-16")
+               for each in reports)
+
+
+def test_a_newcomer_that_cannot_be_in_the_group_is_left_out(tmp_path):
+    """Its protocol is fixed by a switch process of its own: the others go on without it, with a warning."""
+    reports = succeed(run(tmp_path, 3, SUMS + """
+import warnings
+from ina.backend import rendezvous
+if rank == 2:
+    def refuse(*args): raise RuntimeError("ina: of another world")
+    rendezvous.agree = refuse
+    try:
+        ina.backend.join_group(None, store())
+    except RuntimeError as error:
+        say(error=str(error))
+else:
+    regroup.MAKING = 2.0
+    begin(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ina.backend.grow_group(3, seconds=60)
+    sums()
+    report(warnings=[str(warning.message) for warning in caught])
+"""))
+    assert "of another world" in reports[2]["error"]
+    for number, each in enumerate(reports[:2]):
+        assert (each["rank"], each["size"], each["newcomers"]) == (number, 2, [])
+        assert any("goes on without ranks [2], which were to be new in it" in text for text in each["warnings"]), each
+
+
 def test_looking_for_newcomers_leaves_nothing_behind(tmp_path):
     """One rank may be far ahead of the other, up to a limit at which it waits."""
     reports = succeed(run(tmp_path, 2, SUMS + """
