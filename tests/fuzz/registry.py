@@ -59,8 +59,8 @@ class Managed(Target):
 HOST = ("host/protocol/lane.c", "host/protocol/codec.c", "host/protocol/check.c", "host/protocol/keyed.c",
         "host/protocol/frame.c", "host/protocol/atp_frame.c", "host/net/internet.c")
 WORKER = (*HOST, "host/protocol/switchml.c", "host/protocol/atp.c", "host/protocol/ahead.c", "host/protocol/route.c",
-          "host/protocol/indices.c", "host/protocol/slots.c", "host/protocol/tensors.c", "host/protocol/rto.c",
-          "host/protocol/protocols.c", "host/codec/halves.c")
+          "host/protocol/indices.c", "host/protocol/offers.c", "host/protocol/slots.c", "host/protocol/tensors.c",
+          "host/protocol/rto.c", "host/protocol/protocols.c", "host/codec/halves.c")
 SERVER = ("host/protocol/ps.c", "host/protocol/ps_jobs.c")
 SWITCH = ("ina/p4/runtime/c/[!dl]*.c", "host/net/link.c", "host/net/pool.c", "host/net/port.c", "host/net/bell.c",
           "host/net/segment.c")

@@ -327,6 +327,6 @@ def test_ten_million_elements():
 def test_worker_and_server_are_clean_under_sanitizers(tmp_path):
     """Exact-size buffers, lossy runs, wrong bytes."""
     need("sanitizers")
-    sources = ["atp.c", "check.c", "keyed.c", "atp_frame.c", "ps.c", "slots.c", "route.c", "tensors.c",
+    sources = ["atp.c", "check.c", "keyed.c", "atp_frame.c", "ps.c", "slots.c", "offers.c", "route.c", "tensors.c",
                "internet.c", "rto.c", "codec.c", "lane.c", "halves.c"]
     run_c(tmp_path, "atp", sources, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

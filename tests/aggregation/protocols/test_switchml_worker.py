@@ -555,8 +555,8 @@ def run_c(folder: Path, test: str, sources: list[str], *flags: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-WORKER_SOURCES = ["switchml.c", "ahead.c", "route.c", "indices.c", "check.c", "keyed.c", "slots.c", "tensors.c", "frame.c",
-                  "internet.c", "rto.c", "codec.c", "lane.c", "halves.c"]
+WORKER_SOURCES = ["switchml.c", "ahead.c", "route.c", "indices.c", "check.c", "keyed.c", "slots.c", "offers.c", "tensors.c",
+                  "frame.c", "internet.c", "rto.c", "codec.c", "lane.c", "halves.c"]
 
 
 @pytest.mark.build
