@@ -3,13 +3,14 @@
 Processes that want to join queue up in the store at the bottom of the group's own, which all can reach. The members look there
 between two steps, agree on who comes in, end their group and make the new one together with the newcomers:
 
-    newcomer      joins/N: its wish   ...                 joins/N/accepts   ...             make_default (regroup.py)
-    each member   joins/N?   PLACE/asked: who   PLACE/here, joins/N/place   PLACE/decided   make_default
+    newcomer      joins/N: its wish   ...                   PLACE/accepts/N   ...             make_default (regroup.py)
+    each member   joins/N?   PLACE/asked: who   PLACE/here   joins/N/place    PLACE/decided   make_default
 
-The first member writes who is asked; mostly nobody is, and that is all: no member waits for another. Else the first one that has
-seen all members here, and all those asked accept, decides. Who has died in the queue does not accept, and is not waited for;
-where a member has died, nobody comes in. So a member that takes a decision knows that all others do: no group ever goes on in two
-parts. The new job at the switch is another one, with packets of its own: nothing of the old job can get into its sums.
+The first member writes who is asked; mostly nobody is, and that is all: no member waits for another. Else all members
+come together, then those are told that are asked, and the first member that has seen all of them accept decides. Who has died in
+the queue does not accept, and is not waited for; where a member has died, nobody comes in. So a member that takes a decision
+knows that all others do: no group ever goes on in two parts. The new job at the switch is another one, with packets of its own:
+nothing of the old job can get into its sums.
 """
 
 from __future__ import annotations
@@ -152,12 +153,13 @@ def join_group(rank: int | None, store: dist.Store | None, seconds: float) -> di
         raise ValueError(f"ina: rank = {rank!r}, expected None or a rank of the group that there will be")
     if dist.is_initialized():
         raise RuntimeError("ina: this process has a default group already; its ranks call grow_group")
-    base = _from_environment() if store is None else _bottom(store)
+    Settings.read()  # an error of this process's own, before others count on it
+    base = _from_environment(seconds) if store is None else _bottom(store)
     deadline, queue = time.monotonic() + seconds, Queue(base)
     number, place = queue.enter(rank), None
     while True:
         if place is None and (place := queue.get(f"{JOINS}/{number}/place")) is not None:
-            queue.set(f"{JOINS}/{number}/accepts", "")
+            queue.set(f"{place}/accepts/{number}", "")
             deadline = max(deadline, time.monotonic() + ACCEPT + ANSWER)  # the members count on this process from now on
         text = None if place is None else queue.get(f"{place}/decided")
         decision = json.loads(text) if text else None
@@ -180,26 +182,28 @@ def _asked(group: Membership, queue: Queue, place: str, size: int | None, second
         waiting, missing = queue.waiting(), None if size is None else size - group.size()
         if time.monotonic() >= deadline or (len(waiting) >= missing if missing is not None else waiting):
             first = [*waiting.items()][:missing]
-            asked = queue.agree(f"{place}/asked", dict(first))
-            if asked:
-                queue.set(FIRST, str(max(map(int, asked)) + 1))
-            return asked
+            return queue.agree(f"{place}/asked", dict(first))
+        if lost := group.lost():
+            raise RuntimeError(f"ina: the group does not grow: ranks {sorted(lost)} are lost")
         time.sleep(PAUSE)
     return json.loads(text)
 
 
 def _decision(group: Membership, queue: Queue, place: str, asked: dict[str, int | None]) -> dict[str, Any]:
     """Returns the decision on those ``asked``, the same on all members. RuntimeError: a member is lost, or does not come."""
-    for number in asked:
-        queue.set(f"{JOINS}/{number}/place", place)
     queue.set(f"{place}/here/{group.rank()}", "")
     deadline, accept_by = time.monotonic() + group.timeout.total_seconds(), None
     while (text := queue.get(f"{place}/decided")) is None:
         here, now = queue.there([f"{place}/here/{rank}" for rank in range(group.size())]), time.monotonic()
-        accepted = [number for number, there in zip(asked, queue.there([f"{JOINS}/{number}/accepts" for number in asked]),
+        accepted = [number for number, there in zip(asked, queue.there([f"{place}/accepts/{number}" for number in asked]),
                                                     strict=True) if there]
         if all(here):
-            accept_by = accept_by or now + ACCEPT
+            if accept_by is None:  # not before: who accepts is told the decision soon, whatever becomes of one member
+                for number in asked:
+                    queue.set(f"{JOINS}/{number}/place", place)
+                if asked:
+                    queue.set(FIRST, str(max(map(int, asked)) + 1))
+                accept_by = now + ACCEPT
             if len(accepted) == len(asked) or now > accept_by:
                 return queue.agree(f"{place}/decided", _welcome(group, {number: asked[number] for number in accepted}))
         elif (lost := group.lost()) or now > deadline:
@@ -250,9 +254,10 @@ def _bottom(store: dist.Store) -> dist.Store:
     return store
 
 
-def _from_environment() -> dist.Store:
-    """Returns the store of torchrun's variables, as a client."""
+def _from_environment(seconds: float) -> dist.Store:
+    """Returns the store of torchrun's variables, as a client. Waits for its server up to ``seconds``."""
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise ValueError(f"ina: without a store, {' and '.join(missing)} must be set: where the group's store is served")
-    return dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    return dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
+                         timeout=timedelta(seconds=seconds))

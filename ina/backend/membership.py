@@ -131,11 +131,13 @@ class Membership(dist.ProcessGroup):
     @property
     def failure(self) -> str:
         """Reason why the group's job is over; "": it is not."""
-        return "" if self._job is None else self._job.failure
+        job = self._job  # another thread may abort
+        return "" if job is None else job.failure
 
     def lost(self) -> set[int]:
         """Returns the ranks of which the switch process has said that they are lost."""
-        return set() if self._job is None else self._job.lost()
+        job = self._job
+        return set() if job is None else job.lost()
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the time-out of Gloo's collectives, and of the switch if it has not been used yet."""

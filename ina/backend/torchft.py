@@ -33,8 +33,12 @@ class ProcessGroupIna(ProcessGroupWrapper):
         self._switch = ExitStack()  # keeps the switch process that this process has started, from one quorum to the next
 
     def _create_pg(self, store: dist.Store, rank: int, world_size: int) -> InaProcessGroup:
+        try:
+            group = InaProcessGroup(store, rank, world_size, self._timeout, "torchft", self._options)
+        except Exception as error:
+            self._error = error
+            raise
         self._error = None
-        group = InaProcessGroup(store, rank, world_size, self._timeout, "torchft", self._options)
         before, self._switch = self._switch, ExitStack()
         self._switch.enter_context(rendezvous.kept(group.switch))
         before.close()
@@ -48,8 +52,9 @@ class ProcessGroupIna(ProcessGroupWrapper):
 
     def errored(self) -> Exception | None:
         """Returns why no collective can succeed before the next quorum; None: they can."""
-        if self._error is None and self._pg is not None and self._pg.failure:
-            self._error = RuntimeError(self._pg.failure)
+        group = self._pg  # another thread may abort
+        if self._error is None and group is not None and (failure := group.failure):
+            self._error = RuntimeError(failure)
         return self._error
 
     def shutdown(self) -> None:

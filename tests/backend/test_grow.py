@@ -147,6 +147,72 @@ report()
         (0, 2, []), (1, 2, [])]
 
 
+def test_who_has_given_up_is_not_counted_on(tmp_path):
+    """One member comes long after the other, and after a process in the queue has given up: nobody has told that one to wait."""
+    results = run(tmp_path, 3, SUMS + """
+if rank < 2:
+    begin(2)
+    if rank == 1:
+        store().get("given up")
+    before = dist.group.WORLD
+    assert ina.backend.grow_group(seconds=60 * (rank == 0)) is before
+    sums()
+    report()
+else:
+    try:
+        ina.backend.join_group(None, store(), seconds=1)
+    except RuntimeError as error:
+        say(error=str(error))
+    store().set("given up", "")
+""")
+    assert [each["size"] for each in succeed(results)[:2]] == [2, 2]
+    assert "no group has let this process in" in results[2].report["error"]
+
+
+def test_who_waits_for_newcomers_notices_who_is_lost(tmp_path):
+    """Rank 0 would wait much longer than rank 1, which has met the failure in a sum and goes on without who does not come."""
+    results = run(tmp_path, 3, SUMS + """
+begin(3)
+sums()
+if rank == 2:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    ina.backend.grow_group(4, seconds=1000) if rank == 0 else dist.all_reduce(torch.ones(10))
+except RuntimeError as error:
+    say(error=str(error))
+ina.backend.shrink_group(seconds=100)
+sums()
+report()
+""")
+    assert results[2].code == -signal.SIGKILL
+    reports = succeed(results[:2])
+    assert [each["size"] for each in reports] == [2, 2] and "ranks [2] are lost" in reports[0]["error"]
+
+
+def test_who_waits_is_asked_by_the_group_that_is_left(tmp_path):
+    """Rank 0 dies when it has asked; rank 1, which shrinks first, asks again."""
+    results = run(tmp_path, 3, SUMS + """
+if rank < 2:
+    begin(2)
+    sums()
+if rank == 0:
+    def die(*args): os.kill(os.getpid(), signal.SIGKILL)
+    grow._decision = die
+    ina.backend.grow_group(seconds=60)
+elif rank == 1:
+    while not dist.group.WORLD.lost():
+        time.sleep(0.05)
+    ina.backend.shrink_group()
+    ina.backend.grow_group(2, seconds=60)
+    report()
+else:
+    ina.backend.join_group(None, store(), seconds=100)
+    report()
+""")
+    assert results[0].code == -signal.SIGKILL
+    assert [each["size"] for each in succeed(results[1:])] == [2, 2]
+
+
 def test_newcomers_take_over_what_all_ranks_agree_on(tmp_path):
     """Another protocol, other sizes and another codec in the environment of a process that becomes rank 0."""
     reports = succeed(run(tmp_path, 2, SUMS + """

@@ -81,6 +81,27 @@ store.wait(["end0", "end1"])
 """))
 
 
+def test_a_group_that_could_not_be_made(tmp_path):
+    """A replica does not come to a quorum: an error, which `errored` has until the next quorum."""
+    need("torch-users")
+    succeed(run(tmp_path, 2, GROUP + """
+group.set_timeout(timedelta(seconds=3))
+if rank == 0:
+    try:
+        configure(1, 0, 2)
+        raise SystemExit("without the other one")
+    except RuntimeError:
+        assert isinstance(group.errored(), RuntimeError)
+group.set_timeout(timedelta(seconds=60))
+configure(2, rank, 2)
+assert group.errored() is None
+assert sum_of(torch.ones(100))[0].item() == 2
+group.shutdown()
+store.set(f"end{rank}", "")
+store.wait(["end0", "end1"])
+"""))
+
+
 def test_groups_follow_each_other_in_the_same_processes(tmp_path):
     """Rank 2 leaves and comes back, a sum fails in between, and another rank becomes the first one."""
     need("torch-users")
