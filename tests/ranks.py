@@ -36,6 +36,16 @@ def start(seconds=120, backend="ina"):
 def meet():  # through Gloo, so that it ends well when the switch ends right after
     n = dist.get_world_size(); dist.all_to_all_single(torch.zeros(n), torch.zeros(n))
 """
+# For scripts whose default group changes: each rank's values are multiples of its number, so sums say who is in them.
+EXACT_SUMS = """
+def sums(count=3):
+    ours = dist.get_rank()
+    for k in range(count):
+        mine = torch.arange(50_000) * (ours + 1) + k
+        dist.all_reduce(mine)
+        everybody = range(1, dist.get_world_size() + 1)
+        assert torch.equal(mine, torch.arange(50_000) * sum(everybody) + k * len(everybody)), k
+"""
 
 
 @dataclass

@@ -49,7 +49,7 @@ static inline struct ina_check ina_atp_nonce(uint32_t life, uint32_t job, uint64
     return ina_check_nonce(ina_atp_identity(life, job, seq), kind, exponent);
 }
 
-/* What an offer, or an answer to one, says in its index: enum ina_offer_state, and how many contributors are enough. */
+/* Index of an offer, or of an answer to one: enum ina_offer_state, and how many contributors are enough. */
 static inline uint16_t ina_atp_terms(uint32_t state, uint32_t least)
 {
     return (uint16_t)(state << 8 | (least & 255));

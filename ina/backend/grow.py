@@ -29,7 +29,7 @@ import torch.distributed as dist
 
 from ina.aggregation import protocols
 from ina.backend import regroup, rendezvous
-from ina.backend.membership import Membership
+from ina.backend.membership import Membership, membership_of
 from ina.backend.questions import Questions
 from ina.backend.regroup import ANSWER
 from ina.backend.settings import Options, Settings
@@ -120,9 +120,7 @@ _decisions: WeakKeyDictionary[Membership, Decisions] = WeakKeyDictionary()
 
 def grow_group(size: int | None, seconds: float) -> dist.ProcessGroup:
     """As ina.backend.grow_group."""
-    ours = dist.group.WORLD
-    if not isinstance(ours, Membership):
-        raise TypeError(f"ina: a default group of the back end 'ina' is expected, not a {type(ours).__name__}")
+    ours = membership_of(None, "a default group")
     if size is not None and (type(size) is not int or size < ours.size()):
         raise ValueError(f"ina: size = {size!r}, expected None or a number of ranks, {ours.size()} or more")
     if ours.failure:

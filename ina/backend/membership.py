@@ -186,6 +186,14 @@ class Membership(dist.ProcessGroup):
         rendezvous.release(self.switch, wait)
 
 
+def membership_of(group: dist.ProcessGroup | None, expected: str = "a group") -> Membership:
+    """Returns ``group``; None: the default group. TypeError: it is another back end's."""
+    ours = dist.group.WORLD if group is None else group
+    if not isinstance(ours, Membership):
+        raise TypeError(f"ina: {expected} of the back end 'ina' is expected, not a {type(ours).__name__}")
+    return ours
+
+
 def _ranks_of(group: Membership) -> Callable[[], Sequence[int]]:
     """Returns a function that gives the ranks of a group in the default group; 0, 1, ... while torch does not know it."""
     size, found = group.size(), weakref.ref(group)

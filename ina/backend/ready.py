@@ -36,7 +36,7 @@ from ina.backend import flight_recorder
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.job import DTYPES, Job
-from ina.backend.membership import Membership
+from ina.backend.membership import Membership, membership_of
 from ina.backend.settings import Options, Settings
 from ina.backend.work import LazyWork
 from ina.net.ports import PS
@@ -124,9 +124,7 @@ class Quorum:
         if not all(isinstance(each, Sequence) for each in (replicas, *replicas)):
             raise TypeError(f"ina: replicas = {replicas!r}, expected groups of ranks, such as [[0, 1], [2, 3]]")
         rule = Rule(complete, late, deadline, least, ahead, tuple(map(tuple, replicas)))
-        ours: Any = dist.group.WORLD if group is None else group
-        if not isinstance(ours, Membership):
-            raise TypeError(f"ina: a group of the back end 'ina' is expected, not a {type(ours).__name__}")
+        ours = membership_of(group)
         if like.dtype not in DTYPES or not like.dtype.is_floating_point or like.layout != torch.strided:
             raise TypeError(f"ina: a quorum of {like.dtype}, {like.layout}: expected float32, float16 or bfloat16, and strided")
         self.rule = rule

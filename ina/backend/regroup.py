@@ -18,7 +18,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from ina.backend.membership import Membership
+from ina.backend.membership import Membership, membership_of
 from ina.backend.questions import Questions
 from ina.backend.settings import Options
 
@@ -88,8 +88,7 @@ def make_default(name: str, store: dist.Store, rank: int, size: int, timeout: ti
         rank, size = ranks.index(rank), len(ranks)
     if error:
         raise RuntimeError(f"ina: the other ranks have gone on without rank {rank}, for which the new group failed: {error}")
-    group = dist.group.WORLD
-    assert isinstance(group, Membership)
+    group = membership_of(None)
     group.set_timeout(timeout)
     group.newcomers = tuple(sorted(newcomers))
     return group

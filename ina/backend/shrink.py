@@ -12,14 +12,12 @@ from collections.abc import Sequence
 import torch.distributed as dist
 
 from ina.backend import regroup, rendezvous
-from ina.backend.membership import Membership
+from ina.backend.membership import Membership, membership_of
 
 
 def shrink_group(ranks_to_exclude: Sequence[int] | None, group: dist.ProcessGroup | None, seconds: float) -> dist.ProcessGroup:
     """As ina.backend.shrink_group."""
-    ours = dist.group.WORLD if group is None else group
-    if not isinstance(ours, Membership):
-        raise TypeError(f"ina: a group of the back end 'ina' is expected, not a {type(ours).__name__}")
+    ours = membership_of(group)
     excluded = _checked(ranks_to_exclude, ours)
     members = regroup.members(ours.store, ours.rank(), ours.size(), excluded, ours.lost, seconds)
     options, timeout, name = ours.options, ours.timeout, dist.get_backend(ours)
