@@ -128,14 +128,14 @@ static void amend(struct ina_endpoint *e, const struct ticket *t, uint64_t now)
             ina_protocol_amend(e->protocol, e->state, e->tensors, handle, &t->offer, t->in, now);
 }
 
-/* Submissions, amendments and aborts come in, completions go out. */
-static void exchange(struct ina_endpoint *e, uint64_t now)
+/* Submissions, amendments and aborts come in, completions go out. 1: something has come in, of which there may be frames to send. */
+static int exchange(struct ina_endpoint *e, uint64_t now)
 {
     struct ina_event events[INA_MAX_OPS];
     const int called = atomic_exchange(&e->calls, 0) != 0;
     int n = e->protocol->events(e->state, events, INA_MAX_OPS);
     if (!called && !n)
-        return;
+        return 0;
 
     pthread_mutex_lock(&e->lock);
     if (e->abort_code) {
@@ -173,6 +173,7 @@ static void exchange(struct ina_endpoint *e, uint64_t now)
     if (e->waiters)
         pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->lock);
+    return called;
 }
 
 /* A port that never gets empty hides no deadline: after as many frames as it can hold, its earlier ones are received. */
@@ -192,7 +193,7 @@ static void catch_up(struct ina_endpoint *e, int empty, unsigned received, uint6
     }
 }
 
-/* One round: receives, then sends what is due. Returns how many frames moved. */
+/* One round: receives, then sends what is due. Returns how many frames moved; more than 0, too, if another round has some to send. */
 static int turn(struct ina_endpoint *e, uint64_t now)
 {
     struct ina_packet pkts[BATCH];
@@ -214,8 +215,7 @@ static int turn(struct ina_endpoint *e, uint64_t now)
         moved += filled;
     } while (filled == BATCH && moved < 16 * BATCH);
     e->tx_full = filled == lent && lent < BATCH;
-    exchange(e, now); /* a deadline may have passed */
-    return moved;
+    return moved + exchange(e, now); /* a deadline may have passed; and what comes in only now has no timer yet */
 }
 
 /* Waits for a frame, a call, a time-out or the end of the switch process; not beyond `until`. */

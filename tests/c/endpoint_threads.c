@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "endpoint.h"
 #include "model_switch.h"
@@ -179,6 +180,63 @@ static void turns(void)
     free(callers);
 }
 
+/* ---- calls that come in the middle of a round --------------------------------------------------------------------------- */
+
+enum { POKES = 25 };
+
+/* A worker whose driver is called, by another tensor, when it has just found nothing to send, for the `in`-th time in a row: before its
+ * round ends, after which it may go to sleep. */
+static struct {
+    struct ina_endpoint *endpoint;
+    struct ina_tensor tensor;
+    atomic_int in; /* 0: not again */
+    atomic_int submitted;
+} late;
+
+static int late_frames(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
+{
+    const int filled = ina_switchml.frames_to_send(state, tensors, pkts, n, now);
+    if (filled || !atomic_load(&late.in))
+        return filled;
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); /* longer than a driver yields before it sleeps */
+    if (atomic_fetch_sub(&late.in, 1) == 1) {
+        CHECK(ina_endpoint_submit(late.endpoint, &late.tensor) > 0);
+        atomic_fetch_add(&late.submitted, 1);
+    }
+    return 0;
+}
+
+/* Frames of a tensor that comes at any moment are sent, although no timer of it runs yet and nobody calls again. */
+static void late_calls(void)
+{
+    struct ina_protocol protocol = ina_switchml;
+    struct ina_worker_config config = model_config(0, 2, 64, 64);
+    struct ina_port *pair[2];
+    struct ina_worker_stats stats;
+    int32_t one = 1;
+    protocol.frames_to_send = late_frames;
+    config.rto_min_ps = config.rto_max_ps = config.timeout_ps = 1000000000000000u; /* 1,000 s: nothing is sent again */
+    CHECK(ina_port_mem_pair(1024, ina_switchml.frame_size(&config), pair) == 0);
+    late.tensor = (struct ina_tensor){.in = &one, .out = &one, .count = 1};
+    late.endpoint = ina_endpoint_start(&protocol, &config, pair[1], -1);
+    CHECK(late.endpoint);
+    for (int poke = 1; poke <= POKES; poke++) {
+        atomic_store(&late.in, 1 + poke % 6);
+        CHECK(ina_endpoint_submit(late.endpoint, &late.tensor) > 0);
+        for (int i = 0; i < 20 && atomic_load(&late.in); i++) /* it may sleep before */
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        const uint64_t end = ina_now() + 20000000000000u;
+        do {
+            ina_endpoint_stats(late.endpoint, &stats, NULL);
+            CHECK(ina_now() < end); /* a tensor lies in the endpoint, and none of its frames is sent */
+            sched_yield();
+        } while (stats.tx_packets < (uint64_t)(poke + atomic_load(&late.submitted)));
+    }
+    CHECK(atomic_load(&late.submitted));
+    ina_endpoint_stop(late.endpoint);
+    ina_port_close(pair[0]);
+}
+
 /* ---- bench ------------------------------------------------------------------------------------------------------- */
 
 struct timing {
@@ -244,6 +302,7 @@ int main(int argc, char **argv)
         bench(1024, 128);
     } else {
         turns();
+        late_calls();
     }
     return 0;
 }
