@@ -88,10 +88,22 @@ class GroupState:
 
     # ---- sums begin in the order of collectives, however long they wait for memory
 
+    @property
+    def sums_wait(self) -> bool:
+        """True if sums of earlier collectives have not begun."""
+        return bool(self._senders)
+
     def add(self, sender: Sender) -> None:
         """Adds the next collective; ``go_on`` begins its sums."""
         with self._lock:
             self._senders.append(sender)
+
+    def adopt(self, sender: Sender, held: int, more: bool) -> None:
+        """Adds a collective that has begun by itself: ``held`` sums with memory of their own, and ``more`` of it is to begin."""
+        with self._lock:
+            self._hold(sender, held)
+            if more:
+                self._senders.appendleft(sender)
 
     def go_on(self, sender: Sender | None = None, ended: int = 0) -> None:
         """Begins as many sums as there is room for, when ``ended`` sums of ``sender`` with memory of their own have ended."""

@@ -37,6 +37,7 @@ from ina.aggregation.worker import (
 from ina.aggregation.worker.failover import Movable, array_at
 from ina.aggregation.worker.offer import Offer, StaleOffer
 from ina.backend import rendezvous
+from ina.backend.coded import CodecError
 from ina.backend.counters import COUNTERS, WORKER
 from ina.backend.late import Late
 from ina.backend.locks import Lock
@@ -208,15 +209,15 @@ class Job:
             raise RuntimeError(self.failure) from None
 
     def submit(
-        self, tensor: torch.Tensor, average: bool, mark: int, stay: float = 0.0, reduction: int = protocols.SUM,
+        self, tensor: torch.Tensor, average: bool, mark: int, seconds: float = 0.0, reduction: int = protocols.SUM,
         route: Route | None = None,
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int, bool]:
         """Reduces a contiguous tensor in place: its sum over the ranks, or along a ``route``, or another ``reduction``. Returns
-        ticket and number.
+        ticket and number, and True if the result is there, so that nobody has to wait for it.
 
         ``mark``: 32 bits that the ranks must agree on beyond the tensor's type and size and ``average``.
-        ``stay``: drives the packets in this thread for so many seconds, if it has nothing else to do: a small tensor
-        then costs no hand-off. Raises RuntimeError if the job is over.
+        ``seconds``: drives the packets in this thread for so long, as it has nothing else to do: a small tensor then costs no
+        hand-off. Raises RuntimeError if the job is over.
         """
         pointer = tensor.data_ptr()
         with self._submit_lock:
@@ -226,18 +227,22 @@ class Job:
             try:
                 tag, endpoint, dtype = number << 32 | mark, self._endpoint, DTYPES[tensor.dtype]
                 assert endpoint is not None  # admitted; a closed job has a failure
+                complete = False
                 if isinstance(endpoint, Movable):
                     array = array_at(pointer, tensor.numel(), dtype)
                     ticket = endpoint.submit(array, array, owner=tensor, average=average, tag=tag, reduction=reduction)
+                elif seconds:
+                    ticket, complete = endpoint.run_at(pointer, tensor.numel(), dtype, tensor, seconds, average=average, tag=tag,
+                                                       reduction=reduction, route=route)
                 else:
-                    ticket = endpoint.submit_at(pointer, pointer, tensor.numel(), dtype, tensor, stay=stay, average=average,
-                                                tag=tag, reduction=reduction, route=route)
+                    ticket = endpoint.submit_at(pointer, pointer, tensor.numel(), dtype, tensor, average=average, tag=tag,
+                                                reduction=reduction, route=route)
             except (JobError, OSError) as error:
                 raise RuntimeError(self._end(f"collective #{number} was not begun: {self._reason(error)}")) from None
             self._tag += 1
             if self._tag % LOOK == 0 and not self._warned:
                 self.worker_stats()
-            return ticket, number
+            return ticket, number, complete
 
     def ask(self, out: torch.Tensor, average: bool, mark: int, offer: Offer) -> tuple[int, int]:
         """Begins a sum of those ranks that the switch chooses, into a contiguous tensor; ``give`` has this rank's values. Returns
@@ -378,6 +383,12 @@ class Job:
         self._end(reason)
         if self._endpoint is not None and os.getpid() == self._pid:
             self._endpoint.abort()
+
+    def fail(self, title: str, error: Exception) -> None:
+        """Ends the job, unless it is over, for a collective that this rank could not begin or end: the others do not get what
+        they wait for."""
+        if not self.failed:
+            self.abort(str(error) if isinstance(error, CodecError) else f"ina: {title}: {type(error).__name__}: {error}")
 
     @property
     def failed(self) -> bool:

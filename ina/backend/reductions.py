@@ -3,6 +3,7 @@ the call's own."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -14,7 +15,7 @@ import torch.distributed.distributed_c10d as c10d
 
 from ina import codecs
 from ina.aggregation import protocols
-from ina.backend import coded, sparse, sums, through_gloo
+from ina.backend import coded, direct, sparse, sums, through_gloo
 from ina.backend.arguments import (
     EXTREMA,
     SUMS,
@@ -25,6 +26,7 @@ from ina.backend.arguments import (
     dtypes,
     factor_of,
     is_one_of,
+    is_plain,
     op_name,
     options_of,
 )
@@ -32,15 +34,29 @@ from ina.backend.calls import COLLECTIVE, NO_RESULT, collective, in_place
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.settings import Options
+from ina.backend.through_gloo import INTEGERS
 from ina.backend.ways import GLOOS, MEASURED, Ways
-from ina.backend.work import Together
+from ina.backend.work import Agreed, Together
 from ina.codecs import Call, Codec
 from ina.codecs.planner import GLOO as THROUGH_GLOO
 from ina.codecs.planner import allowed
 
 CodecOf = Callable[[str], tuple[Codec, int]]  # by name: a tensor's codec, and the number of its calls before this one
 Reducing = c10d.AllreduceOptions | c10d.ReduceOptions | c10d.ReduceScatterOptions
+PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)  # no subclass that has a way of its own
+KNOWN = 1024  # kinds of sums, at most, of which a group remembers how they travel
 PLANNED = (torch.float32, *sums.HALVES)  # which all travel as float32
+
+
+def ended_or(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
+    """Decorates the all-reduce with the short way."""
+
+    @functools.wraps(method)
+    def collective(self: Reductions, *args: object, **kwargs: object) -> dist.Work:
+        work = self._allreduce_direct(*args) if len(args) == 2 and not kwargs else None
+        return method(self, *args, **kwargs) if work is None else work
+
+    return collective
 
 
 @all_eager
@@ -49,12 +65,52 @@ class Reductions(Ways):
         super().__init__(store, rank, size, timeout, name, options)
         self._steps = itertools.count()  # sums by the group's codec, for its seeds
         self._asked: dict[str, Codec] = {}
+        self._known_sums: dict[tuple[object, ...], Agreed | None] = {}  # by type, operation, length; None: not as they are
 
+    @ended_or
     @in_place
     def allreduce(self, tensors: Tensors, opts: object = None, timeout: timedelta | None = None, *,
                   op: object = None) -> dist.Work:
         tensors = as_list(tensors)
         return self._allreduce("allreduce", tensors, options_of(c10d.AllreduceOptions(), opts, timeout, reduceOp=op))
+
+    def _allreduce_direct(self, tensors: object, opts: object) -> dist.Work | None:
+        """All-reduces one tensor that travels as it is, if that may end in this call. None: the long way decides."""
+        if type(opts) is not c10d.AllreduceOptions or type(tensors) is not list or len(tensors) != 1:
+            return None
+        tensor, state = tensors[0], self._group_state
+        if type(tensor) not in PLAIN_TENSORS or not tensor.is_cpu or tensor.layout != torch.strided or not is_plain(tensor):
+            return None
+        agreed = self._known_sum(tensor, opts.reduceOp)
+        if agreed is None or not direct.possible(state, opts) or not self._stager.idle or state.interrupted():
+            return None
+        with state.inside("allreduce"):
+            state.number(by_all=True)
+            next(self._steps)
+            return self._direct("allreduce", tensors, sums.Sum.of(tensor, average=opts.reduceOp == dist.ReduceOp.AVG), agreed)
+
+    def _known_sum(self, tensor: torch.Tensor, op: dist.ReduceOp) -> Agreed | None:
+        """Returns what the ranks have in common of the all-reduce of such a tensor; None: it does not travel as it is, or it is
+        not known yet whether through the switch."""
+        job = self._job
+        if job is None or job.refusal != "":
+            return None
+        key = tensor.dtype, op, tensor.numel()
+        if key not in self._known_sums:
+            if len(self._known_sums) == KNOWN:
+                self._known_sums.clear()
+            self._known_sums[key] = self._plain_sum(tensor, op)
+        return self._known_sums[key]
+
+    def _plain_sum(self, tensor: torch.Tensor, op: dist.ReduceOp) -> Agreed | None:
+        """Returns the same, of a group whose job is admitted."""
+        as_it_is = tensor.dtype in (torch.float32, *sums.HALVES) or (tensor.dtype == torch.int32 and op == dist.ReduceOp.SUM)
+        chosen = self._allowed is not None or (tensor.dtype in INTEGERS and tensor.numel() > self._packet_values())
+        if not (as_it_is and is_one_of(op, SUMS[:2]) and tensor.numel()) or chosen or self._why_not_reduce([tensor], op):
+            return None
+        if self._codec_of(tensor.dtype) and not self._fits(tensor):
+            return None
+        return Agreed.of("allreduce", self._with_codec(self._summed(op, [tensor])), [sums.Sum.of(tensor)])
 
     @in_place
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: object = None) -> dist.Work:
@@ -251,9 +307,12 @@ class Reductions(Ways):
 
         average = opts.reduceOp == dist.ReduceOp.AVG
         outputs = [result for result in results if result is not None]
-        each = [sums.alike([source], pieces_of[i] if pieces_of else ()) for i, source in enumerate(sources)]
-        agreed = f"{op_name(opts.reduceOp)} of {','.join(each)}" + ("" if root is None else f" to {root}")
+        agreed = self._summed(opts.reduceOp, sources, pieces_of) + ("" if root is None else f" to {root}")
         return self._through_switch(name, outputs, encode, opts, self._with_codec(agreed))
+
+    def _summed(self, op: dist.ReduceOp, sources: list[torch.Tensor], pieces_of: list[list[int]] | None = None) -> str:
+        each = [sums.alike([source], pieces_of[i] if pieces_of else ()) for i, source in enumerate(sources)]
+        return f"{op_name(op)} of {','.join(each)}"
 
     def _start(self, pieces_of: list[list[int]] | None, i: int) -> int:
         """Returns the number of the first element of the ``i``-th source that this rank gets."""

@@ -166,6 +166,11 @@ def open_trace(path: str, rank: int) -> None:
         atexit.register(trace.close)
 
 
+def observed() -> bool:
+    """Returns True if spans are recorded."""
+    return trace is not None or torch.autograd._profiler_enabled()
+
+
 def span(name: str) -> AbstractContextManager:
     """Returns a context manager that records a span; its cost is negligible without a trace or profiler."""
     profiled = torch.autograd._profiler_enabled()

@@ -154,6 +154,11 @@ class Stager:
                     raise RuntimeError(f"ina: {self._waiting} collective(s) on tensors of a device have not begun within "
                                        f"{patience:g} s: what does the device do to their inputs?")
 
+    @property
+    def idle(self) -> bool:
+        """True if all collectives that were called have begun."""
+        return not self._waiting
+
     def unfinished(self) -> int:
         with self._begun:
             return len(self._unfinished)

@@ -20,7 +20,7 @@ from ina.aggregation import protocols
 from ina.aggregation.lane import INT32
 from ina.aggregation.worker import Route
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
-from ina.backend import sums
+from ina.backend import direct, sums
 from ina.backend.arguments import EXTREMA, SUMS, contiguous, dtypes, flat, is_one_of, octets, op_name, tensors_in
 from ina.backend.calls import COLLECTIVE, Kind
 from ina.backend.counters import COUNTERS
@@ -31,7 +31,7 @@ from ina.backend.planner import Planner
 from ina.backend.settings import Options
 from ina.backend.spans import span
 from ina.backend.through_gloo import INTEGERS
-from ina.backend.work import GlooWork, SwitchWork
+from ina.backend.work import Agreed, GlooWork, SwitchWork
 from ina.codecs.planner import GLOO as THROUGH_GLOO
 from ina.codecs.planner import allowed
 
@@ -180,13 +180,26 @@ class Ways(Membership):
         numbers of elements."""
         with torch.no_grad(), span(f"ina:{torch_name(collective)} encode"):
             parts = encode()
-        work = SwitchWork(self._group_state, self._joined_job(), collective, outputs, parts, agreed)
+        common = Agreed.of(collective, agreed, parts)
+        if len(parts) == 1 and (parts[0].elements or parts[0].route) and direct.possible(self._group_state, opts):
+            return self._direct(collective, outputs, parts[0], common)
+        work = SwitchWork(self._group_state, self._joined_job(), collective, outputs, parts, common)
         COUNTERS.through_switch(collective, work.parts)
-        while self._in_flight and self._in_flight[0].is_completed():
-            self._in_flight.popleft()
+        self._forget_ended()
         work.submit(getattr(opts, "asyncOp", True))  # torch before 2.8 has no asyncOp
         self._in_flight.append(work)
         return work
+
+    def _direct(self, collective: str, outputs: list[torch.Tensor], part: sums.Sum, agreed: Agreed) -> dist.Work:
+        self._forget_ended()
+        work = direct.run(self._group_state, self._joined_job(), collective, outputs, part, agreed)
+        if not work.is_completed():
+            self._in_flight.append(work)
+        return work
+
+    def _forget_ended(self) -> None:
+        while self._in_flight and self._in_flight[0].is_completed():
+            self._in_flight.popleft()
 
     # ---- through Gloo
 

@@ -13,6 +13,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.group_state import SLICE, GroupState
 from ina.backend.names import torch_name
-from ina.backend.roll_call import Disagreement
+from ina.backend.roll_call import Call, Disagreement
 from ina.backend.spans import span
 from ina.backend.sums import Sum
 
@@ -41,9 +42,10 @@ class LazyWork(dist.Work):
     own. It is called by one thread at a time, and never again after its end.
     """
 
-    def __init__(self, group: GroupState, outputs: list[torch.Tensor], title: str, way: str = "", agreed: str = ""):
+    def __init__(self, group: GroupState, outputs: list[torch.Tensor], title: str, way: str = "", agreed: str = "",
+                 call: Call | None = None):
         """``title``: for messages and spans; its first word is the collective. ``way``, ``agreed``: as in roll_call.Call;
-        empty unless it is a collective of all ranks."""
+        empty unless it is a collective of all ranks. ``call``: of a roll call that has begun."""
         super().__init__()
         self._group_state = group
         self._outputs = outputs
@@ -58,7 +60,7 @@ class LazyWork(dist.Work):
         self._telling = threading.Lock()  # held for a moment
         self._inference = torch.is_inference_mode_enabled() or any(tensor.is_inference() for tensor in outputs)
         self._roll_call = group.roll_call if way else None
-        self._call = self._roll_call.begin(way, agreed) if self._roll_call is not None else None
+        self._call = call or (self._roll_call.begin(way, agreed) if self._roll_call is not None else None)
 
     @contextmanager
     def as_called(self) -> Iterator[None]:
@@ -204,21 +206,54 @@ class LazyWork(dist.Work):
 
 
 @all_eager
+class Ended(LazyWork):
+    """A collective that has ended in its call."""
+
+    _done, _exception, _future, _listeners, _looker = True, None, None, None, None
+    _telling = threading.Lock()
+
+    def __init__(self, outputs: list[torch.Tensor]):
+        dist.Work.__init__(self)
+        self._outputs = outputs
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        return True
+
+    def end(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all ranks must have in common of a collective through the switch: as text, and as the number that their packets
+    carry."""
+
+    text: str
+    mark: int
+
+    @classmethod
+    def of(cls, collective: str, agreed: str, parts: Sequence[Sum]) -> Agreed:
+        """``agreed``: text beyond the collective and its numbers of elements."""
+        counts = [part.elements if part.alike else 0 for part in parts]
+        text = f"{collective} {agreed}{', ' * bool(agreed)}{'+'.join(map(str, counts)) or 0} words"
+        return cls(text, zlib.crc32(text.encode()))
+
+
+@all_eager
 class SwitchWork(LazyWork):
     """A collective through the switch: one sum or several, which it begins in order and waits for in order."""
 
     def __init__(self, group: GroupState, job: Job, collective: str, outputs: list[torch.Tensor], parts: list[Sum],
-                 agreed: str):
-        """``agreed``: text that must be equal on all ranks, beyond the collective and its numbers of elements."""
+                 agreed: Agreed, call: Call | None = None):
+        """``call``: of a roll call that has begun."""
         # Without elements it takes part with one word, so that ranks with elements detect the mismatch.
         self.parts = [part if part.elements or part.route else _word() for part in parts] or [_word()]
-        counts = [part.elements if part.alike else 0 for part in parts]
-        title = f"{collective} of {sum(counts)} elements in {len(parts)} part(s)"
-        sizes = f"{collective} {agreed}{', ' * bool(agreed)}{'+'.join(map(str, counts)) or 0} words"
-        super().__init__(group, outputs, title, "the switch", sizes)
+        elements = sum(part.elements for part in parts if part.alike)
+        title = f"{collective} of {elements} elements in {len(parts)} part(s)"
+        super().__init__(group, outputs, title, "the switch", agreed.text, call)
         self._job = job
         self._collective = collective
-        self._mark = zlib.crc32(sizes.encode())
+        self._mark = agreed.mark
         self._started = 0  # parts whose last round has begun
         self._between = False  # a round of the next part is on its way, on which its next one depends
         self._waiting: deque[tuple[int, int, Sum]] = deque()
@@ -243,6 +278,15 @@ class SwitchWork(LazyWork):
         if self._started < len(self.parts):  # the caller might not wait for it in time
             self._group_state.drive_on()
 
+    def go_on(self, ticket: int, number: int, last: bool) -> None:
+        """Goes on with a collective of one part, of which a round has begun, and perhaps the ``last`` one."""
+        self._began, part = time.monotonic_ns(), self.parts[0]
+        self._started, self._between = int(last), not last
+        self._waiting.append((ticket, number, part))
+        self._group_state.adopt(self, int(part.staged), not last)
+        if not last:
+            self._group_state.drive_on()
+
     def send(self, room: int) -> tuple[int, bool]:
         """Begins parts: group_state.Sender."""
         staged = 0
@@ -257,7 +301,7 @@ class SwitchWork(LazyWork):
                 with self.as_called(), span(f"ina:{self._name} encode"):
                     buffer = part.begin()
                 stay = SLICE if part is self.parts[-1] and not self._asynchronous and part.meanwhile is None else 0.0
-                ticket, number = self._job.submit(buffer, part.average, self._mark, stay, part.reduction, part.route)
+                ticket, number, _ = self._job.submit(buffer, part.average, self._mark, stay, part.reduction, part.route)
                 if part.meanwhile is not None:
                     with self.as_called(), span(f"ina:{self._name} encode"):
                         part.meanwhile()
@@ -275,9 +319,7 @@ class SwitchWork(LazyWork):
 
     def _fail(self, error: Exception) -> None:
         """Notes the failure, and ends the job if the other ranks do not get what they wait for."""
-        if not self._job.failed:
-            reason = f"ina: {self._title}: {type(error).__name__}: {error}"
-            self._job.abort(str(error) if isinstance(error, CodecError) else reason)
+        self._job.fail(self._title, error)
         self._failure = error
 
     def _blocked(self) -> bool:

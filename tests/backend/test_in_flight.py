@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="the back end needs torch")
 
 from ina.backend.group_state import STAGED, GroupState  # noqa: E402
 from ina.backend.sums import Sum  # noqa: E402
-from ina.backend.work import SwitchWork  # noqa: E402
+from ina.backend.work import Agreed, SwitchWork  # noqa: E402
 
 
 class Job:
@@ -26,12 +26,12 @@ class Job:
         self.sums: list[torch.Tensor] = []
         self.most = self.done = 0
 
-    def submit(self, buffer, average, mark, stay, reduction, route):
+    def submit(self, buffer, average, mark, seconds, reduction, route):
         if self.failed:
             raise RuntimeError(self.failure)
         self.sums.append(buffer)
         self.most = max(self.most, len(self.sums) - self.done)
-        return len(self.sums) - 1, 0
+        return len(self.sums) - 1, 0, False
 
     def wait(self, ticket, number, title, seconds) -> bool:
         if self.failed:
@@ -42,6 +42,9 @@ class Job:
 
     def abort(self, reason: str) -> None:
         self.failed, self.failure = True, reason
+
+    def fail(self, title: str, error: Exception) -> None:
+        self.abort(f"{title}: {type(error).__name__}: {error}")
 
     def worker_stats(self) -> dict[str, int]:
         return {}
@@ -76,7 +79,7 @@ def start(job: Job, works: int, pieces: int) -> tuple[list[SwitchWork], list[tor
     started = []
     for tensor in tensors:
         parts = [part(tensor, at) for at in range(0, tensor.numel(), 4)]
-        started.append(SwitchWork(group, job, "allreduce", [tensor], parts, ""))
+        started.append(SwitchWork(group, job, "allreduce", [tensor], parts, Agreed.of("allreduce", "", parts)))
         started[-1].submit(asynchronous=True)
     return started, tensors
 
@@ -140,7 +143,8 @@ def test_an_encoder_that_fails_ends_the_job_for_all():
     def fails() -> torch.Tensor:
         raise MemoryError("no memory")
 
-    work = SwitchWork(group, job, "allreduce", [], [Sum(4, torch.int32, fails, staged=True)], "")
+    parts = [Sum(4, torch.int32, fails, staged=True)]
+    work = SwitchWork(group, job, "allreduce", [], parts, Agreed.of("allreduce", "", parts))
     with pytest.raises(MemoryError):
         work.submit(asynchronous=True)
     assert "MemoryError: no memory" in job.failure, "the other ranks wait for its sum"

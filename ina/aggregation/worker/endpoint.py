@@ -69,28 +69,46 @@ class Endpoint(Closing):
 
     def submit_at(
         self, source: int, out: int, count: int, dtype: np.dtype | type, owner: object, *, average: bool = False,
-        tag: int = 0, reduction: int = protocols.SUM, stay: float = 0.0, route: Route | None = None, offer: Offer | None = None,
+        tag: int = 0, reduction: int = protocols.SUM, route: Route | None = None, offer: Offer | None = None,
     ) -> int:
         """Starts an all-reduce like ``submit``, or a sum along a ``route``, or of those that the switch chooses with an
         ``offer``, of ``count`` contiguous elements at two addresses, which ``owner`` keeps valid. ``source`` 0, only with an
         offer: ``amend`` has it later, or it has none.
-
-        ``stay``: drive the protocol in this thread for up to so many seconds, as ``run`` does, before returning.
         """
-        tensor = ffi.new("struct ina_tensor *")
-        fill_tensor_at(tensor, source, out, count, np.dtype(dtype), average, tag, self._checked(reduction))
-        if route is not None:
-            protocols.check_route(self.config.protocol, self.config.check)
-            route.fill(tensor, self.config.workers, self.config.worker)
+        tensor = self._described(source, out, count, np.dtype(dtype), average, tag, reduction, route)
         if offer is not None:
             protocols.check_offer(self.config.protocol, self.config.check)
             offer.fill(tensor, self.config.workers, self.config.worker, source != 0)
         elif not source and count:
             raise ValueError("source: 0, expected an address, or an offer")
-        ticket = self._submit(tensor, (owner, route), stay)
+        ticket = self._submit(tensor, (owner, route))
         if offer is not None:
             self._offers[ticket] = tensor
         return ticket
+
+    def run_at(
+        self, address: int, count: int, dtype: np.dtype | type, owner: object, seconds: float, *, average: bool = False,
+        tag: int = 0, reduction: int = protocols.SUM, route: Route | None = None,
+    ) -> tuple[int, bool]:
+        """Starts a sum in place like ``submit_at``, and drives the protocol in this thread for up to ``seconds``. Returns the
+        ticket, and True if the sum is there: then nobody has to wait for it."""
+        tensor = self._described(address, address, count, np.dtype(dtype), average, tag, reduction, route)
+        event = ffi.new("struct ina_event *")
+        self._make_room()
+        ticket = self._check(lib.ina_endpoint_run(self._endpoint, tensor, round(seconds * 1e9), event))
+        complete = bool(event.type) and event.code == lib.INA_OK
+        if not complete:
+            self._arrays[ticket] = owner, route
+        return ticket, complete
+
+    def _described(self, source: int, out: int, count: int, dtype: np.dtype, average: bool, tag: int, reduction: int,
+                   route: Route | None) -> CData:
+        tensor = ffi.new("struct ina_tensor *")
+        fill_tensor_at(tensor, source, out, count, dtype, average, tag, self._checked(reduction))
+        if route is not None:
+            protocols.check_route(self.config.protocol, self.config.check)
+            route.fill(tensor, self.config.workers, self.config.worker)
+        return tensor
 
     def amend(self, ticket: int, source: int | None = None, owner: object = None, *, least: int | None = None,
               never: bool = False) -> bool:
@@ -191,16 +209,15 @@ class Endpoint(Closing):
         lib.ina_endpoint_close(self._endpoint)
         self._arrays.clear()
 
-    def _submit(self, tensor: CData, owner: object, stay: float = 0.0) -> int:
-        if len(self._arrays) >= 2 * MAX_OPS:
-            self._forget_done()
-        if stay:
-            event = ffi.new("struct ina_event *")
-            ticket = self._check(lib.ina_endpoint_run(self._endpoint, tensor, round(stay * 1e9), event))
-        else:
-            ticket = self._check(lib.ina_endpoint_submit(self._endpoint, tensor))
+    def _submit(self, tensor: CData, owner: object) -> int:
+        self._make_room()
+        ticket = self._check(lib.ina_endpoint_submit(self._endpoint, tensor))
         self._arrays[ticket] = owner
         return ticket
+
+    def _make_room(self) -> None:
+        if len(self._arrays) >= 2 * MAX_OPS:
+            self._forget_done()
 
     def _check(self, ticket: int) -> int:
         if ticket == -errno.EPIPE and (failure := self.failure):
