@@ -53,9 +53,7 @@ class Steps:
     """Result of a run. ``seconds``: from each step's sum to the next one's; ``contributors``: of each step; ``computed``:
     gradients that workers have computed to the end, ``lost``: those that no sum has."""
 
-    enough: str
     workers: int
-    late: str
     bytes: int
     seconds: list[float]
     contributors: list[int]
@@ -71,7 +69,7 @@ class Steps:
     def summary(self) -> dict[str, object]:
         """Figures of the table."""
         return {
-            "job": f"{self.enough} of {self.workers}, {self.late}",
+            "job": counted(self.workers, "worker"),
             "sums": sums(self.checked),
             "step_ms": 1e3 * statistics.mean(self.seconds),
             "slow_step_ms": 1e3 * float(np.quantile(self.seconds, 0.99)),
@@ -141,13 +139,14 @@ class Stragglers(Networked):
         return [run_steps(self.resolved(), timeline or Timeline())]
 
     def title(self, results: Sequence[Measured]) -> str:
-        return f"{counted(self.workers, 'worker')}, {self.distribution} compute times of {1e3 * self.computing:g} ms"
+        return (f"{self.enough} of {counted(self.workers, 'worker')}, late: {self.late}; {self.distribution} compute times of "
+                f"{1e3 * self.computing:g} ms")
 
     def why(self, run: dict, summary: dict) -> Finding:
         """Says what a step consists of."""
         compute, step = 1e3 * self.computing, summary["step_ms"]
-        text = (f"a step takes {step:.1f} ms, a worker computes for {compute:.1f} ms on average; {summary['partial']:.0%} of the "
-                "sums are without some worker")
+        text = (f"{self.enough} of {self.workers} are enough, late: {self.late}; a step takes {step:.1f} ms, compute times have "
+                f"a mean of {compute:.1f} ms; {summary['partial']:.0%} of the sums are without some worker")
         return Finding(summary["job"], "straggler" if step > 1.1 * compute else "compute", text)
 
 
@@ -324,7 +323,7 @@ def run_steps(config: Stragglers, timeline: Timeline) -> Steps:
         timeline.jobs.append((job.name, [worker.spans for worker in run.workers]))
         stats = virtual_network.counters(network, config, [job], job.hosts)
         return Steps(
-            config.enough, config.workers, config.late, INT32.bytes(config.elements),
+            config.workers, INT32.bytes(config.elements),
             [b - a for a, b in zip(ends[first - 1:], ends[first:], strict=False)],
             [len(run.sets[step]) for step in range(first, config.steps)], run.computed, run.computed - run.used,
             spans=[[span for span in worker.spans[:200]] for worker in run.workers], stats=stats, checked=config.payload, **links)
