@@ -51,6 +51,17 @@ def test_any_folders_are_compared_in_one_page(trial, tmp_path, capsys):
     assert f"Report: {page_file}\n" in capsys.readouterr().out, "in one line, and as it is"
 
 
+@pytest.mark.build
+def test_back_ends_are_named_by_rows_and_not_by_a_key(tmp_path):
+    """A sweep may leave out a back end where a key means nothing to it: the others' lines go on there."""
+    both = a_training(tmp_path, "a", ("quorum", "gloo"), complete="all")
+    one = a_training(tmp_path, "b", ("quorum",), complete="k=3")
+    (group,) = compare.grouped(compare.readable([both, one], print))
+    assert group.keys == ["complete"]
+    places = {name: [x for x, _ in line] for name, line in compare.lines_of(group, "complete", "step_ms").items()}
+    assert sorted(places.values()) == [["all"], ["all", "k=3"]]
+
+
 def a_reduction(path: Path, name: str, packets: int, **keys) -> record.Result:
     folder = record.Folder(path / name, AllReduce(name=name, **keys))
     stats = {"workers": {"tx_packets": packets, "retransmissions": 0}}

@@ -32,7 +32,7 @@ MOST_LINES = 16  # of a plot: of more, only most, median and least are drawn
 
 @dataclass(frozen=True)
 class Group:
-    """Results of one kind; ``keys``: configuration keys in which they differ."""
+    """Results of one kind; ``keys``: configuration keys in which they differ, but those that each row names itself."""
 
     kind: type[Experiment]
     results: list[Result]
@@ -108,7 +108,7 @@ def grouped(results: Sequence[Result]) -> list[Group]:
     for kind in dict.fromkeys(type(result.config) for result in results):
         chosen = [result for result in results if type(result.config) is kind]
         configs = [result.config.as_dict() for result in chosen]
-        keys = [key for key in configs[0] if key != "name" and any(c[key] != configs[0][key] for c in configs)]
+        keys = [key for key in configs[0] if key not in ("name", "backends") and any(c[key] != configs[0][key] for c in configs)]
         groups.append(Group(kind, chosen, keys))
     return groups
 
@@ -309,7 +309,7 @@ def _bars(axes: Axes, lines: Lines, places: list[float | str], across: str, head
             index = list(lines).index(name)
             in_legend = name in axes.get_legend_handles_labels()[1]
             bars = axes.bar(at + offset, y, 0.9, color=SERIES[index % len(SERIES)], label=None if in_legend else name)
-            axes.bar_label(bars, [f"{y:.3g}"], fontsize=7)
+            axes.bar_label(bars, [f"{y:.3g}" if abs(y) < 999.5 else f"{y:,.0f}"], fontsize=7)
         ticks.append(at + (len(here) - 1) / 2)
         at += len(here) + 1
     axes.set_xticks(ticks, [format_value(place, across) for place in places])
