@@ -156,7 +156,7 @@ def test_a_run_of_the_command_has_a_table_figures_and_a_reason(tmp_path, monkeyp
     (finding,) = why.explain(load(folder))
     page = (folder / "report.html").read_text()
     assert all(caption in page for caption in ("Workers in the job", "Gradients in sums", "Where the time goes"))
-    assert finding.bound == "preemption" and "1 step begun again" in finding.shown
+    assert finding.bound == "preemption" and "1 step begun again" in finding.shown and "of 8 workers were there" in finding.shown
     assert json.loads((folder / "metrics.json").read_text())["summary"][0]["taken"] == 1
     spans = json.loads((folder / "trace.json").read_text())["traceEvents"]
     assert any(event["name"].startswith("all-reduce of step 11") for event in spans)

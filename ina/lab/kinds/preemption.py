@@ -174,9 +174,10 @@ class Preemption(Networked):
 
     def why(self, run: dict, summary: dict) -> Finding:
         """Names pre-emption where it costs a tenth of the throughput, or else the larger part of a step."""
-        text = (f"{summary['left']:.0%} of the throughput without pre-emption is left; {summary['lost_time']:.0%} of the time "
-                f"was thrown away, {summary['waiting_time']:.0%} waited, {counted(summary['again'], 'step')} begun again; a step "
-                f"of all takes {1e3 * run['alone']:.1f} ms, of which {1e3 * self.computing:g} ms are compute")
+        text = (f"{summary['left']:.0%} of the throughput without pre-emption is left; {summary['members']:.2f} of "
+                f"{self.workers} workers were there, {summary['lost_time']:.1%} of the time was thrown away, "
+                f"{summary['waiting_time']:.1%} waited, {counted(summary['again'], 'step')} begun again; a step of all takes "
+                f"{1e3 * run['alone']:.1f} ms, of which {1e3 * self.computing:g} ms are compute")
         bound = "compute" if self.computing > run["alone"] / 2 else "link"
         return Finding(summary["job"], "preemption" if summary["left"] < 0.9 else bound, text)
 
