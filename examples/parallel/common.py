@@ -71,8 +71,12 @@ def compare(name: str, losses: list[float], expected: list[float], tolerance: fl
 
 
 def finish() -> None:
-    """Prints the collectives through the switch and through Gloo, and ends the group."""
+    """Prints the collectives through the switch and through Gloo, and the averages of ready ranks, and ends the group."""
     if dist.get_backend() == "ina" and dist.get_rank() == 0:
-        for collective, ways in ina.backend.stats()["calls"].items():
+        stats = ina.backend.stats()
+        for collective, ways in stats["calls"].items():
             print(f"  {collective:30} {ways['switch']:4} through the switch {ways['gloo']:4} through Gloo", flush=True)
+        if stats["ready"]["rounds"]:
+            print(f"  {'averages of ready ranks':30} {stats['ready']['rounds']:4} through the switch, "
+                  f"{stats['ready']['partial']} of them without some rank", flush=True)
     dist.destroy_process_group()

@@ -1,11 +1,12 @@
 """Replicas that die and come back, with torchft: one is killed before its sum; the others go on, and it joins them again.
 
     pip install 'ina[torchft]'
-    python examples/parallel/replicas.py --replicas 3 --kill 0
+    RUST_LOG=error python examples/parallel/replicas.py --replicas 3 --kill 0
 
 torchft decides who is in a step, and gives who comes back the parameters of the others; the sums go through the switch. The
 losses are those of one process that sees all the data, and the replicas are the same to the bit. The script starts torchft's
-lighthouse and the replicas itself. (torchft 0.2.0's own DistributedDataParallel ends who lives, too, when a sum fails.)
+lighthouse and the replicas itself; without RUST_LOG=error torchft prints hundreds of lines more. (torchft 0.2.0's own
+DistributedDataParallel ends who lives, too, when a sum fails.)
 """
 
 from __future__ import annotations
@@ -88,9 +89,11 @@ def train(replica: int, replicas: int, lighthouse: str, life: int, kill: int, ba
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--replicas", type=int, default=3)
-    parser.add_argument("--kill", type=int, default=1, metavar="REPLICA")
+    parser.add_argument("--replicas", type=int, default=3, help="replicas of the training, 2 or more (3)")
+    parser.add_argument("--kill", type=int, default=1, metavar="REPLICA", help="the one that is killed (1)")
     args = parser.parse_args()
+    if args.replicas < 2 or args.kill not in range(args.replicas):
+        parser.error(f"expected two replicas or more, and --kill from 0 to {max(args.replicas, 2) - 1}")
     lighthouse = torchft.coordination.LighthouseServer(bind="127.0.0.1:0", min_replicas=args.replicas - 1, join_timeout_ms=200,
                                                        heartbeat_timeout_ms=1000)
     context = torch.multiprocessing.get_context("spawn")

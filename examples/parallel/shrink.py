@@ -83,10 +83,12 @@ def train(first: int, args: argparse.Namespace, port: int, again: bool) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--kill", type=int, nargs="+", default=[1, 2], metavar="RANK")
+    parser.add_argument("--ranks", type=int, default=4, help="ranks of the training (4)")
+    parser.add_argument("--kill", type=int, nargs="+", default=[1, 2], metavar="RANK", help="those that are killed (1 2)")
     parser.add_argument("--back", action="store_true", help="start them again")
     args = parser.parse_args()
+    if not set(args.kill) < {*range(args.ranks)}:
+        parser.error(f"--kill: expected ranks from 0 to {args.ranks - 1}, and not all of them")
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = torch.multiprocessing.get_context("spawn")
 

@@ -60,6 +60,12 @@ def test_shrinking_and_growing_in_place(killed, options):
     assert float(re.search(r"2 killed, \d at the end .* (\S+)$", run.stdout, re.M)[1]) < 1e-4
 
 
+@pytest.mark.parametrize("killed", [["7"], ["0", "1", "2", "3"]])
+def test_ranks_to_kill_must_exist_and_leave_one(killed):
+    run = child.run([sys.executable, str(EXAMPLES / "shrink.py"), "--kill", *killed], cwd=ROOT, env=ENVIRONMENT)
+    assert run.returncode == 2 and "expected ranks from 0 to 3, and not all of them" in run.stderr, run.stderr
+
+
 @pytest.mark.later
 def test_elastic_restart(tmp_path):
     """torchrun starts the ranks again after one was killed; training goes on from the checkpoint, over a new group."""
