@@ -8,24 +8,25 @@ static const uint64_t LONG = 300000000u;             /* 0.3 ms: more than a burs
 static const uint64_t FIRST_PENALTY = 10000000000u;  /* 10 ms */
 static const uint64_t LAST_PENALTY = 1000000000000u; /* 1 s: then a long yield is lost 0.3 % of the time */
 
-void ina_idle_init(struct ina_idle *idle, uint32_t yields)
+void ina_idle_init(struct ina_idle *idle, uint32_t yields, uint64_t span)
 {
-    *idle = (struct ina_idle){.yields = yields, .left = yields, .penalty = FIRST_PENALTY};
+    *idle = (struct ina_idle){.yields = yields, .left = yields, .span = span, .penalty = FIRST_PENALTY};
 }
 
 void ina_idle_busy(struct ina_idle *idle)
 {
     idle->left = idle->yields;
+    idle->since = 0;
 }
 
 int ina_idle_yield(struct ina_idle *idle)
 {
-    if (!idle->left)
-        return 0;
     uint64_t before = ina_now();
-    if (before < idle->not_before)
+    if (!idle->since)
+        idle->since = before;
+    if ((!idle->left && before - idle->since >= idle->span) || before < idle->not_before)
         return 0;
-    idle->left--;
+    idle->left -= idle->left != 0;
     sched_yield();
     uint64_t after = ina_now();
     if (after - before > LONG) {

@@ -14,13 +14,15 @@
 #include <stdint.h>
 
 struct ina_idle {
-    uint32_t yields;     /* before sleeping */
+    uint32_t yields;     /* before sleeping, at least */
     uint32_t left;
+    uint64_t span;       /* ps: and for so long, as long as they are short */
+    uint64_t since;      /* ps: of the first yield after work; 0: none yet */
     uint64_t not_before; /* ps: no yields until then */
     uint64_t penalty;    /* ps: how long the next long yield forbids them */
 };
 
-void ina_idle_init(struct ina_idle *idle, uint32_t yields);
+void ina_idle_init(struct ina_idle *idle, uint32_t yields, uint64_t span);
 void ina_idle_busy(struct ina_idle *idle);
 int ina_idle_yield(struct ina_idle *idle); /* 1: look again; 0: sleep */
 

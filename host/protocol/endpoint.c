@@ -540,7 +540,7 @@ struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, con
     int error = errno;
     if (e->state && e->wake_fd >= 0 && (alive_fd < 0 || e->alive_fd >= 0)) {
         e->caught_up = ina_now();
-        ina_idle_init(&e->idle, port->fd < 0 ? YIELDS_POLLED : YIELDS);
+        ina_idle_init(&e->idle, port->fd < 0 ? YIELDS_POLLED : YIELDS, 0);
         protocol->init(e->state, config, e->caught_up);
         publish(e);
         error = ina_thread_start(&e->thread, "ina-endpoint", run_thread, e);
@@ -555,6 +555,13 @@ struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, con
 void ina_endpoint_spin(struct ina_endpoint *e, uint64_t spin_ps)
 {
     atomic_store(&e->spin, spin_ps);
+}
+
+void ina_endpoint_yield(struct ina_endpoint *e, uint64_t span_ps)
+{
+    pthread_mutex_lock(&e->lock); /* a driver has it before it drives */
+    e->idle.span = span_ps;
+    pthread_mutex_unlock(&e->lock);
 }
 
 void ina_endpoint_close(struct ina_endpoint *e)

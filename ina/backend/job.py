@@ -201,8 +201,8 @@ class Job:
                 except OSError as error:
                     raise OSError(f"INA_CAPTURE={folder} cannot be made: {error}") from error
                 port.with_capture(folder / f"{self.name.replace('/', '-')}-worker{attachment.worker}.pcap")
-            return Endpoint(self.config, port, -1 if attachment.outlives else self.client.fileno(),
-                            kind.spin)
+            yields = kind.yields if self.size <= len(os.sched_getaffinity(0)) else 0.0
+            return Endpoint(self.config, port, -1 if attachment.outlives else self.client.fileno(), kind.spin, yields)
         except OSError as error:
             port.close()
             self.failure = f"ina: job {self.name!r}: {error}"

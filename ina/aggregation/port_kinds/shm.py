@@ -16,6 +16,7 @@ class SharedMemory(PortKind):
     # Shared memory loses nothing, so there a time-out is nearly always a rank or switch that did not get a processor: it must be
     # longer than a few time slices. Where packets can be lost, waiting that long would cost.
     rto_min = 100e-3
+    yields = 100e-6  # two wake-ups of a sleeping processor, and more than what lies between two small collectives
     check_words = "off"  # values never leave memory; check words would take a quarter of the speed
 
     def open_switch(self, end: End) -> Opened:

@@ -32,10 +32,11 @@ class Endpoint(Closing):
     a worker has begun with ``config`` before.
 
     ``alive_fd`` is a socket to the switch process: its hang-up fails the job at once (``PeerLost``); -1: none. ``spin``: seconds
-    after the last frame for which the driver polls the port without pause, before it sleeps between polls.
+    after the last frame for which the driver polls the port without pause, before it sleeps between polls. ``yields``: seconds for
+    which it then gives its processor away and polls, as long as it gets it back at once.
     """
 
-    def __init__(self, config: WorkerConfig, port: Port, alive_fd: int = -1, spin: float = 0.0):
+    def __init__(self, config: WorkerConfig, port: Port, alive_fd: int = -1, spin: float = 0.0, yields: float = 0.0):
         self.config = config
         self._reductions = protocols.reductions(config.protocol)
         with config.lease() as c:
@@ -47,6 +48,7 @@ class Endpoint(Closing):
                 raise OSError(ffi.errno, f"endpoint not started: {reason}")
         port.release()
         lib.ina_endpoint_spin(endpoint, round(spin * PS))
+        lib.ina_endpoint_yield(endpoint, round(yields * PS))
         # Freed with the last reference: other threads may still be inside when this one closes it. Until then the port's Python
         # object stays, whose memory the port may use.
         self._endpoint = ffi.gc(endpoint, functools.partial(_stop, port))
