@@ -1,5 +1,5 @@
-"""``python -m bench [startup codec lanes thc compressors switch complete check atp bmv2 emulator allreduce narrow local protocols
-recovery testbed links dpdk]``: measures, prints, keeps JSON and plots."""
+"""``python -m bench [startup codec lanes thc compressors switch complete check atp bmv2 emulator allreduce layers narrow local
+protocols recovery testbed links dpdk]``: measures, prints, keeps JSON and plots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench import common
 from ina.base import signals
 
 NAMES = ("startup", "codec", "lanes", "thc", "compressors", "switch", "complete", "check", "atp", "bmv2", "emulator", "allreduce",
-         "narrow", "local", "protocols", "recovery", "testbed", "links")
+         "layers", "narrow", "local", "protocols", "recovery", "testbed", "links")
 BY_NAME = ("dpdk",)  # only run by name: make bench-dpdk
 
 

@@ -98,13 +98,13 @@ class Rig:
 
     def __init__(
         self, values: int, ports: list[tuple[CData, CData]], bench: FFI, native: Native, watch: bool = False,
-        slots: int = 0, job: Admitted | None = None, check: str = "",
+        slots: int = 0, job: Admitted | None = None, check: str = "", elements: int = ELEMENTS,
     ) -> None:
-        slots, self.check = slots or window(values), check
+        slots, self.check, self.elements = slots or window(values), check, elements
         self.values, self.bench, self.native = values, bench, native
         self._keep: list[object] = [ports]
         c = self.c = bench.new("struct complete *")
-        own = np.random.default_rng(values).integers(-1 << 20, 1 << 20, (WORKERS, ELEMENTS), np.int32)
+        own = np.random.default_rng(values).integers(-1 << 20, 1 << 20, (WORKERS, elements), np.int32)
         sums = own.sum(axis=0, dtype=np.int32)
         c.sums = bench.cast("int32_t *", sums.ctypes.data)
         self._keep += [own, sums]
@@ -125,7 +125,7 @@ class Rig:
                                  ("decode", "codec_decode")):
             setattr(c, member, self._cast("void *", ffi.addressof(lib, f"ina_{function}")))
         c.batch, c.ahead, c.watch = window(values), AHEAD, watch
-        c.count = max(8, PACKETS * min(256, values) // (WORKERS * ELEMENTS))
+        c.count = max(8, PACKETS * min(256, values) // (WORKERS * elements))
 
     def _cast(self, kind: str, pointer: CData) -> CData:
         return self.bench.cast(kind, int(ffi.cast("uintptr_t", pointer)))
@@ -157,9 +157,9 @@ class Rig:
         memory = np.zeros(protocol.state_size(config) + 64, np.uint8)
         state = ffi.cast("void *", (memory.ctypes.data + 63) // 64 * 64)
         protocol.init(state, config, 0)
-        raw = np.zeros(AHEAD * ELEMENTS + 16, np.float32)
+        raw = np.zeros(AHEAD * self.elements + 16, np.float32)
         first = -raw.ctypes.data // 4 % 16  # aligned to a cache line like torch's tensors, unlike numpy's arrays
-        arrays = raw[first : first + AHEAD * ELEMENTS].reshape(AHEAD, ELEMENTS)
+        arrays = raw[first : first + AHEAD * self.elements].reshape(AHEAD, self.elements)
         work, tensors = ffi.new("struct ina_tensor[]", AHEAD), ffi.new("struct ina_tensor[]", MAX_OPS)
         for tensor, array in zip(work, arrays, strict=True):
             fill_tensor(tensor, array, array, False, 0)
@@ -188,7 +188,7 @@ class Rig:
     @property
     def packets(self) -> int:
         """Blocks that workers send into the switch: each once, without retransmissions and packets without values."""
-        return self.c.count * WORKERS * (ELEMENTS // self.values)
+        return self.c.count * WORKERS * (self.elements // self.values)
 
     def limit(self) -> float:
         """Returns packets per second of the hand-written loop."""
@@ -220,10 +220,11 @@ class Rig:
         self.switch.close()
 
 
-def in_memory(values: int, bench: FFI, native: Native, watch: bool = False, count: int = 0, check: str = "") -> Rig:
+def in_memory(values: int, bench: FFI, native: Native, watch: bool = False, count: int = 0, check: str = "",
+              elements: int = ELEMENTS) -> Rig:
     """Runs once over memory ports, `count` tensors unless it is 0, and closes the ports. ``check``: of protocols.CHECKS."""
     ports = memory_ports(values)
-    rig = Rig(values, ports, bench, native, watch, check=check)
+    rig = Rig(values, ports, bench, native, watch, check=check, elements=elements)
     rig.c.count = count or rig.c.count
     try:
         return rig.run()
