@@ -19,8 +19,8 @@ RANKS = (2, 4)
 VALUES = 2048  # of the local world's packets
 ROUNDS = 15
 
-# Each layer is measured by leaving out those below it: torch alone, by a group's method that returns at once; our Python, by a job
-# that says at once that the sum is there; the endpoint, by calling it without torch. Layers are taken in turn.
+# Each layer is measured by leaving out those below it: torch alone, by a group's method that returns at once; our Python, by a
+# job that says at once that the sum is there; the endpoint, by calling it without torch. Layers are taken in turn.
 RANK = """
 import json, sys, time
 from datetime import timedelta

@@ -225,8 +225,8 @@ class Ended(LazyWork):
 
 @dataclass(frozen=True)
 class Agreed:
-    """What all ranks must have in common of a collective through the switch: as text, and as the number that their packets
-    carry."""
+    """Properties of a collective through the switch that all ranks must have in common: as text, and as the number that their
+    packets carry."""
 
     text: str
     mark: int

@@ -32,8 +32,8 @@ class Endpoint(Closing):
     a worker has begun with ``config`` before.
 
     ``alive_fd`` is a socket to the switch process: its hang-up fails the job at once (``PeerLost``); -1: none. ``spin``: seconds
-    after the last frame for which the driver polls the port without pause, before it sleeps between polls. ``yields``: seconds for
-    which it then gives its processor away and polls, as long as it gets it back at once.
+    after the last frame for which the driver polls the port without pause, before it sleeps between polls. ``yields``: seconds
+    for which it then gives its processor away and polls, as long as it gets it back at once.
     """
 
     def __init__(self, config: WorkerConfig, port: Port, alive_fd: int = -1, spin: float = 0.0, yields: float = 0.0):
