@@ -57,30 +57,39 @@ def shared_object(source: Path, folder: Path, declarations: str) -> tuple[FFI, A
 
 
 class Figure(float):
-    """The median of several runs, with the least, the most, and their number. Products and quotients keep them: their bounds are
-    those of the worst and of the best pair."""
+    """The median of several runs, with the least, the most, the quartiles, and their number. Products and quotients keep them:
+    their bounds and quartiles are those of the worst and of the best pair."""
 
     least: float
     most: float
     runs: int
+    quartiles: tuple[float, float]
 
     @classmethod
     def of(cls, samples: Iterable[float]) -> Figure:
         """Returns the median of the samples of one quantity."""
         values = list(samples)
-        return cls._made(statistics.median(values), values, len(values))
+        lower, _, upper = statistics.quantiles(values, method="inclusive") if len(values) > 1 else 3 * values
+        return cls._made(statistics.median(values), values, len(values), (lower, upper))
 
     @classmethod
-    def _made(cls, median: float, values: Sequence[float], runs: int) -> Figure:
+    def _made(cls, median: float, values: Sequence[float], runs: int, quartiles: Sequence[float]) -> Figure:
         figure = cls(median)
         figure.least, figure.most, figure.runs = min(values), max(values), runs
+        figure.quartiles = min(quartiles), max(quartiles)
         return figure
+
+    def spread(self) -> tuple[float, float, int, float, float]:
+        """Returns the least, the most, the number of runs, and the quartiles, as bench.json has them."""
+        return (self.least, self.most, self.runs, *self.quartiles)
 
     def _with(self, other: float, operation: Callable[[float, float], float]) -> Figure:
         bounds = (other.least, other.most) if isinstance(other, Figure) else (other,)
-        values = [operation(own, bound) for own in (self.least, self.most) for bound in bounds]
+        quartiles = other.quartiles if isinstance(other, Figure) else (other,)
         runs = min(self.runs, other.runs) if isinstance(other, Figure) else self.runs
-        return self._made(operation(float(self), float(other)), values, runs)
+        return self._made(operation(float(self), float(other)),
+                          [operation(own, bound) for own in (self.least, self.most) for bound in bounds], runs,
+                          [operation(own, quartile) for own in self.quartiles for quartile in quartiles])
 
     def __mul__(self, other: float) -> Figure:
         return self._with(other, lambda a, b: a * b)
@@ -121,8 +130,8 @@ Cell = str | int | float
 @dataclass
 class Measurement:
     """Rows of one benchmark: `columns` are headings with units, of which the first `keys` identify the measurement; `limit`
-    is the reference of the ratio. `spread`: for each row and column the least, the most and the number of runs; None: the cell is
-    no median."""
+    is the reference of the ratio. `spread`: for each row and column the least, the most, the number of runs and the quartiles;
+    None: the cell is no median."""
 
     name: str
     columns: list[str]
@@ -130,11 +139,11 @@ class Measurement:
     expected: str
     rows: list[list[Cell]] = field(default_factory=list)
     keys: int = 1
-    spread: list[list[tuple[float, float, int] | None]] = field(default_factory=list)
+    spread: list[list[tuple[float, float, int, float, float] | None]] = field(default_factory=list)
 
     def add(self, *row: Cell) -> None:
         self.rows.append([float(cell) if isinstance(cell, Figure) else cell for cell in row])
-        self.spread.append([(cell.least, cell.most, cell.runs) if isinstance(cell, Figure) else None for cell in row])
+        self.spread.append([cell.spread() if isinstance(cell, Figure) else None for cell in row])
 
     def show(self) -> None:
         table = Table(title=f"{self.name} (ratio: {self.limit})", title_justify="left")

@@ -36,7 +36,7 @@ class Measured:
     expected: str
     environment: dict[str, Cell]
     keys: int
-    spread: list[list[list[float] | None]]  # least, most and number of runs of each cell; [] for rows of older files
+    spread: list[list[list[float] | None]]  # least, most, number of runs, quartiles of each cell; [] in old files
     ratios: dict[tuple[Cell, ...], list[float]] = field(default_factory=dict)
 
 
@@ -85,8 +85,11 @@ ROOM = 5  # columns of a table whose cells have room for their spread
 
 
 def cell(value: Cell, spread: list[float] | None) -> str:
-    """A figure, with the least and the most of its runs where they are known."""
-    return text(value) if spread is None else f"{text(value)} ({text(spread[0])} – {text(spread[1])}, {spread[2]:.0f} runs)"
+    """A figure, with the quartiles of its runs where they are known, else the least and the most."""
+    if spread is None:
+        return text(value)
+    low, high = spread[3:5] or spread[:2]
+    return f"{text(value)} ({text(low)} – {text(high)}, {spread[2]:.0f} runs)"
 
 
 def cells(row: Sequence[Cell], spread: Sequence[list[float] | None]) -> list[str]:
@@ -101,9 +104,9 @@ def benchmarks() -> dict[str, str]:
     parts = [
         "# Benchmarks\n\n<!-- Written by docs/site/results.py: `make bench` measures, `make docs` writes. -->\n",
         "Each figure stands beside a peer or a physical limit of the same run, and is the median of several repetitions, with\n"
-        "the least and the most of them where they were recorded. The newest run is shown. *In all runs* is the range of the\n"
-        "last figure over all recorded runs, of earlier commits too. `make bench` measures again; `python -m bench NAME` makes\n"
-        "one measurement.\n",
+        "their quartiles (in older runs the least and the most) where they were recorded. The newest run is shown. *In all\n"
+        "runs* is the range of the last figure over all recorded runs, of earlier commits too. `make bench` measures again;\n"
+        "`python -m bench NAME` makes one measurement.\n",
     ]
     for section, entry in sections(measured):
         environment = entry.environment

@@ -26,7 +26,8 @@ def test_a_figure_is_kept_with_its_spread():
     measurement = common.Measurement("some", ["name", *made], "limit", "expected")
     measurement.add("row", *made.values())
     assert measurement.rows == [["row", 4.0, 8.0, 4.0, 4.0 / 1.5, math.inf]]
-    assert measurement.spread == [[None, (2, 8, 3), (4, 16, 3), (2, 8, 3), (0.5, 8, 3), (math.inf, math.inf, 1)]]
+    assert measurement.spread == [[None, (2, 8, 3, 3, 6), (4, 16, 3, 6, 12), (2, 8, 3, 16 / 6, 16 / 3), (0.5, 8, 3, 1.2, 6),
+                                   (math.inf, math.inf, 1, math.inf, math.inf)]]
     assert {type(cell) for cell in measurement.rows[0]} == {str, float}
 
 
