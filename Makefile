@@ -87,7 +87,7 @@ tofino: $(VENV)/built ## look at p4/tofino/*.p4, and compile them where a compil
 	@status=0; for program in p4/tofino/*.p4; do $(RUN) -m ina.cli tofino check $$program $(ARGS) || status=1; echo; done; \
 	$(RUN) -m ina.cli tofino compile $(ARGS) || status=1; exit $$status
 
-bench: $(VENV)/built ## measure the switch, the codec, all-reduce and the emulator against their peers and limits
+bench: $(VENV)/built ## measure against peers and limits: all, or ARGS=local (collectives beside Gloo, MPI and oneCCL)
 	@$(RUN) -m bench $(ARGS)
 
 dpdk: $(VENV)/built ## build the ports over DPDK; says what to install where it is not there

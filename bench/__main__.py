@@ -1,5 +1,5 @@
-"""``python -m bench [startup codec lanes thc compressors switch complete check atp bmv2 emulator allreduce layers narrow local
-protocols recovery testbed links dpdk]``: measures, prints, keeps JSON and plots."""
+"""``python -m bench [startup codec lanes thc compressors switch complete check atp bmv2 emulator layers narrow local protocols
+recovery testbed links dpdk]``: measures, prints, keeps JSON and plots."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from bench import common
 from ina.base import signals
 
-NAMES = ("startup", "codec", "lanes", "thc", "compressors", "switch", "complete", "check", "atp", "bmv2", "emulator", "allreduce",
-         "layers", "narrow", "local", "protocols", "recovery", "testbed", "links")
+NAMES = ("startup", "codec", "lanes", "thc", "compressors", "switch", "complete", "check", "atp", "bmv2", "emulator", "layers",
+         "narrow", "local", "protocols", "recovery", "testbed", "links")
 BY_NAME = ("dpdk",)  # only run by name: make bench-dpdk
 
 

@@ -1,85 +1,136 @@
-"""Collectives of the local world against Gloo over loopback, quiet and beside busy processes, and the time to the first one."""
+"""Collectives of the local world beside Gloo, Open MPI, MPICH and oneCCL on one machine, in turn in the same run, quiet and
+beside busy processes, and the time to the first one."""
 
 from __future__ import annotations
 
+import random
 import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.common import Figure, Measurement, computing
-from ina.lab.training import launch
+from bench.common import Cell, Figure, Measurement, computing, console
+from bench.peers import LIBRARIES, Group, Library, standing
 
-SIZES = [4, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20]  # bytes of a rank's whole vector
-COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
+SIZES = (4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20, 256 << 20)  # bytes of a rank's whole vector
 RANKS = (2, 4)
 BUSY = (0, 4)  # processes that compute beside the ranks
-
-# Both back ends in the same processes, in turn, so that other load on the machine affects both. A block of collectives is timed
-# as a whole; one before it brings the ranks together.
-RANK = """
-import json, sys, time
-from datetime import timedelta
-import torch
-import torch.distributed as dist
-import ina.backend
-ina.backend.register()
-torch.set_num_threads(1)
-began = time.perf_counter()
-dist.init_process_group("ina", timeout=timedelta(seconds=120))
-dist.all_reduce(torch.ones(1))
-start = time.perf_counter() - began
-rank, ranks = dist.get_rank(), dist.get_world_size()
-groups = {"ina": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
-run = {
-    "all_reduce": lambda whole, piece, group: dist.all_reduce(whole, group=group),
-    "all_gather": lambda whole, piece, group: dist.all_gather_into_tensor(whole, piece, group=group),
-    "reduce_scatter": lambda whole, piece, group: dist.reduce_scatter_tensor(piece, whole, group=group),
-    "broadcast": lambda whole, piece, group: dist.broadcast(whole, 0, group=group),
+# Bytes of the vector that cross each rank's link in each direction, at least, if ranks only send to each other: bytes/time times
+# this is the bus bandwidth (NVIDIA's nccl-tests, doc/PERFORMANCE.md). An aggregated all-reduce carries each byte once up and once
+# down, however many ranks there are; it has the ring's factor here, so that the figures compare.
+BUS: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
+    "all_gather": lambda ranks: (ranks - 1) / ranks,
+    "reduce_scatter": lambda ranks: (ranks - 1) / ranks,
+    "broadcast": lambda ranks: 1.0,
 }
-for size, collectives in json.loads(sys.argv[1]):
-    for name in collectives:
-        piece = torch.full((max(1, size // 4 // ranks),), 1e-3)
-        whole = torch.full((1 if size == 4 and name in ("all_reduce", "broadcast") else len(piece) * ranks,), 1e-3)
-        block, blocks = max(1, min(50, (1 << 20) // size)), max(3, min(60, (256 << 20) // size))
-        wall = {back_end: [] for back_end in groups}
-        for turn in range(-1, blocks):
-            for back_end, group in groups.items():
-                run[name](whole, piece, group)
-                start_block = time.perf_counter()
-                for _ in range(block):
-                    run[name](whole, piece, group)
-                if turn >= 0:
-                    wall[back_end].append((time.perf_counter() - start_block) / block)
-                whole.fill_(1e-3), piece.fill_(1e-3)
-        if rank == 0:
-            print(json.dumps({"name": name, "size": size, "wall": wall}), flush=True)
-if rank == 0:
-    stats = ina.backend.stats()
-    print(json.dumps({"start": start, "run_by": stats["run_by"]}), flush=True)
-dist.destroy_process_group()
-"""
+EXPECTED = "less than 1 where each rank has a core: MPI's spin and read each other's memory; more where they share cores"
+BLOCK = 10e-3  # seconds of a turn, if one call does not take longer: several slices of a scheduler where others compute, too
+MOST_CALLS = 10_000  # of a turn
+LEAST_TURNS = 3  # of a peer for a collective and size
+SECONDS = 0.2  # of a peer for a collective and size; after them it takes no more turns
+LARGE = 100 << 20  # bytes from which there are only all-reduces, and no more turns than the least
 
 
-def measure() -> list[Measurement]:
-    starts = Measurement("start of a group: init_process_group and the first all-reduce", ["ranks", "busy processes", "ms"],
-                         "milliseconds", "300 ms at most on a quiet machine", keys=2)
-    results = []
-    for ranks in RANKS:
-        for load in BUSY:
-            beside = f"beside {load} busy processes" if load else "quiet"
-            result = Measurement(f"local {ranks} ranks {beside}: float32 in shared memory against Gloo over loopback",
-                                 ["collective", "bytes", "ina us", "ina GB/s", "gloo us", "gloo GB/s", "ratio"],
-                                 "Gloo's time over ours", "2 and more", keys=2)
+@dataclass
+class Samples:
+    """Seconds and processor seconds of a call, by turns."""
 
-            def row(message: dict, result: Measurement = result, place: tuple[int, int] = (ranks, load)) -> None:
-                if "start" in message:
-                    starts.add(*place, 1e3 * message["start"])
-                    return
-                size, wall = message["size"], {name: Figure.of(times) for name, times in message["wall"].items()}
-                cells = [cell for name in ("ina", "gloo") for cell in (1e6 * wall[name], 1e-9 * size / wall[name])]
-                result.add(message["name"], size, *cells, wall["gloo"] / wall["ina"])
+    seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
 
-            work = [[size, COLLECTIVES if size >= 1 << 20 else COLLECTIVES[:1]] for size in SIZES]
-            with tempfile.TemporaryDirectory() as folder, computing(load):
-                launch.run(["-c", RANK, str(work).replace("'", '"')], ranks, Path(folder), "ranks", 300, row)
-            results.append(result)
-    return [*results, starts]
+
+def take_turns(groups: dict[str, Group], collective: str, size: int) -> dict[str, Samples]:
+    """Compares one result of each peer, then measures them in turn, in another order each time. Peers that wait for a processor
+    take milliseconds, so turns are bound by time, not by calls."""
+    samples = {name: Samples() for name in groups}
+    calls = dict.fromkeys(groups, 1)
+    spent = dict.fromkeys(groups, 0.0)
+
+    def take(name: str, more: float) -> None:
+        began = time.monotonic()
+        turn = groups[name].turn(name, collective, size, calls[name])
+        spent[name] += time.monotonic() - began
+        samples[name].seconds.append(turn.seconds)
+        samples[name].processor.append(turn.processor)
+        calls[name] = max(1, min(round(more * calls[name]), round(BLOCK / turn.seconds)))
+
+    for name, group in groups.items():
+        group.turn(name, collective, size, 0)
+    for name in groups:
+        take(name, MOST_CALLS)
+        if calls[name] > 1:  # a call by itself is no turn like the others
+            samples[name] = Samples()
+    order = random.Random(size)
+    budget = 0.0 if size >= LARGE else SECONDS
+    while names := [name for name in groups if len(samples[name].seconds) < LEAST_TURNS or spent[name] < budget]:
+        for name in order.sample(names, len(names)):
+            take(name, 2)
+    return samples
+
+
+def columns(names: Sequence[str]) -> list[str]:
+    """Headings of what `cells` returns."""
+    return ["ina us", "ina CPU us", "ina GB/s", "ina bus GB/s", *(f"{name} us" for name in names if name != "ina"),
+            "best peer", "best peer us", "its CPU us", "its bus GB/s", "ratio"]
+
+
+def cells(samples: dict[str, Samples], collective: str, size: int, ranks: int) -> list[Cell]:
+    """Figures of one collective and size; the ratio is that to the peer with the least median in this run."""
+    seconds = {name: Figure.of(each.seconds) for name, each in samples.items()}
+    processor = {name: Figure.of(each.processor) for name, each in samples.items()}
+    best = min((name for name in seconds if name != "ina"), key=lambda name: seconds[name])
+
+    def bandwidth(name: str, factor: float) -> Cell:
+        return 1e-9 * factor * size / seconds[name] if size else "–"
+
+    bus = BUS[collective](ranks) if size else 0.0
+    return [1e6 * seconds["ina"], 1e6 * processor["ina"], bandwidth("ina", 1), bandwidth("ina", bus),
+            *(1e6 * each for name, each in seconds.items() if name != "ina"),
+            best, 1e6 * seconds[best], 1e6 * processor[best], bandwidth(best, bus), seconds[best] / seconds["ina"]]
+
+
+def installed() -> list[Library]:
+    """Returns the libraries that are there; says what to install for the others."""
+    for library in LIBRARIES:
+        if missing := library.missing():
+            console.print(f"  {library.label} is left out: {missing}", highlight=False)
+    return [library for library in LIBRARIES if not library.missing()]
+
+
+def measure(sizes: Sequence[int] = SIZES, all_ranks: Sequence[int] = RANKS, loads: Sequence[int] = BUSY) -> Iterator[Measurement]:
+    libraries = installed()
+    names = [name for library in libraries for name in library.names]
+    titles = [library.title() for library in libraries]
+    starts = Measurement("start of a group: in ranks that run, and the first all-reduce",
+                         ["ranks", "beside", *(f"{library.names[0]} ms" for library in libraries)], "milliseconds",
+                         "300 ms at most on a quiet machine", keys=2)
+    for ranks in all_ranks:
+        title = f"{ranks} ranks: float32 on one machine, by {', '.join(titles)}"
+        limit = "time of the row's fastest peer over ours"
+        sums = Measurement(f"allreduce {title}", ["beside", "bytes", *columns(names)], limit, EXPECTED, keys=2)
+        others = Measurement(f"collectives {title}", ["collective", "beside", "bytes", *columns(names)], limit, EXPECTED, keys=3)
+        for load in loads:
+            beside = f"{load} busy" if load else "quiet"
+            with tempfile.TemporaryDirectory() as folder, computing(load), standing(libraries, ranks, Path(folder)) as groups:
+                starts.add(ranks, beside, *(1e3 * max(groups[library.names[0]].starts) for library in libraries))
+                for collective in (*BUS, "barrier"):
+                    began = time.monotonic()
+                    console.print(f"  {ranks} ranks, {beside}, {collective}:", end="", highlight=False)
+                    for size in _sizes(collective, sizes):
+                        console.print(f" {size}", end="", highlight=False)
+                        row = cells(take_turns(groups, collective, size), collective, size, ranks)
+                        if collective == "all_reduce":
+                            sums.add(beside, size, *row)
+                        else:
+                            others.add(collective, beside, size, *row)
+                    console.print(f" bytes in {time.monotonic() - began:.0f} s", highlight=False)
+        yield from (sums, others)
+    yield starts
+
+
+def _sizes(collective: str, sizes: Sequence[int]) -> Sequence[int]:
+    if collective == "barrier":
+        return [0]
+    return sizes if collective == "all_reduce" else [size for size in sizes if 4 < size < LARGE]

@@ -1,10 +1,12 @@
 """Correctness of the benchmarks' programs, at any speed."""
 
+import itertools
 import math
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -13,9 +15,10 @@ import numpy as np
 import pytest
 from capabilities import need
 
-from bench import common, complete
+from bench import common, complete, local, peers
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.native import ffi
+from ina.lab.training.launch import JobFailed
 
 
 @pytest.mark.fast
@@ -29,6 +32,87 @@ def test_a_figure_is_kept_with_its_spread():
     assert measurement.spread == [[None, (2, 8, 3, 3, 6), (4, 16, 3, 6, 12), (2, 8, 3, 16 / 6, 16 / 3), (0.5, 8, 3, 1.2, 6),
                                    (math.inf, math.inf, 1, math.inf, math.inf)]]
     assert {type(cell) for cell in measurement.rows[0]} == {str, float}
+
+
+class Takes:
+    """A group of ranks whose calls take as long as they are said to."""
+
+    def __init__(self, name, seconds, log):
+        self.name, self.seconds, self.log = name, seconds, log
+
+    def turn(self, name, collective, size, calls):
+        self.log.append((name, calls))
+        return peers.Turn(self.seconds, 2 * self.seconds)
+
+
+@pytest.mark.fast
+def test_peers_take_turns_and_the_ratio_is_to_the_fastest(monkeypatch):
+    clock, log = itertools.count(), []
+    monkeypatch.setattr(local.time, "monotonic", lambda: next(clock) / 100)  # each turn takes 10 ms
+    times = {"ina": 1e-3, "gloo": 2e-3, "Open MPI": 5e-4, "MPICH": 0.1}
+    samples = local.take_turns({name: Takes(name, seconds, log) for name, seconds in times.items()}, "all_reduce", 1 << 20)
+    assert log[:4] == [(name, 0) for name in times], "a result of each is compared before any is measured"
+    measured = log[8:]
+    assert all({name for name, _ in measured[i:i + 4]} == set(times) for i in (0, 4)), "each has a turn before one has its second"
+    assert {calls for name, calls in measured if name == "MPICH"} == {1}
+    assert {calls for name, calls in measured if name == "ina"} == {10}, "as many as fill a turn"
+    row = dict(zip(local.columns(list(times)), local.cells(samples, "all_reduce", 1 << 20, 4), strict=True))
+    assert (row["best peer"], row["best peer us"], row["ratio"]) == ("Open MPI", 500, 0.5)
+    assert row["ina bus GB/s"] == pytest.approx(1.5 * row["ina GB/s"]) and row["ina GB/s"] == pytest.approx(1.048576)
+    assert local.cells(samples, "barrier", 0, 4)[2] == "–"
+
+
+@pytest.mark.fast
+def test_a_peer_that_is_not_installed_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr(local, "LIBRARIES", [peers.Torch(), peers.Mpi("Some MPI", "nonesuch", "some-mpi libsome-mpi-dev")])
+    assert [library.label for library in local.installed()] == ["torch"]
+    assert "Some MPI is left out: apt install some-mpi libsome-mpi-dev" in capsys.readouterr().out
+
+
+@pytest.mark.build
+@pytest.mark.judge
+def test_all_installed_peers_have_right_results_in_one_run(capsys):
+    need("cc", "torch")
+    installed = [name for library in local.installed() for name in library.names]
+    sums, others, starts = local.measure([1024], [2], [0])
+    assert [row[:2] for row in sums.rows] == [["quiet", 1024]]
+    assert [row[0] for row in others.rows] == ["all_gather", "reduce_scatter", "broadcast", "barrier"]
+    assert all(f"{name} us" in sums.columns for name in installed)
+    assert all(cell > 0 for row in sums.rows + others.rows + starts.rows for cell in row[3:] if not isinstance(cell, str))
+    assert "2 ranks, quiet, all_reduce: 1024 bytes in" in capsys.readouterr().out
+
+
+SUMS_NOTHING = """
+#include <stdlib.h>
+#include "peers.h"
+void library_begin(int *rank, int *ranks) { *rank = atoi(getenv("RANK")), *ranks = 2; }
+void library_call(enum collective which, float *whole, size_t wholes, float *piece, size_t pieces) {
+    (void)which, (void)whole, (void)wholes, (void)piece, (void)pieces;
+}
+void library_end(void) {}
+"""
+
+
+@pytest.mark.build
+@pytest.mark.judge
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter", "broadcast"])
+def test_a_wrong_result_of_a_peer_ends_its_benchmark(collective, tmp_path):
+    need("cc")
+    (tmp_path / "nothing.c").write_text(SUMS_NOTHING)
+    program = tmp_path / "peers"
+    subprocess.run(["cc", "-std=gnu11", f"-I{peers.SOURCES}", str(peers.SOURCES / "peers.c"), str(tmp_path / "nothing.c"), "-lm",
+                    "-o", str(program)], check=True)
+
+    class Nothing:
+        label, names = "nothing", ("nothing",)
+
+        def processes(self, folder, ranks, address):
+            return [([str(program), address], {"RANK": str(rank)}) for rank in range(ranks)]
+
+    with tempfile.TemporaryDirectory() as folder, peers.standing([Nothing()], 2, Path(folder)) as groups:
+        assert groups["nothing"].turn("nothing", collective, 4096, 3).seconds >= 0
+        with pytest.raises(JobFailed, match="(?s)nothing: a rank failed.*a wrong result"):
+            groups["nothing"].turn("nothing", collective, 4096, 0)
 
 
 @pytest.mark.build
