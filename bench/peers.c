@@ -82,6 +82,7 @@ static void verify(enum collective which) {
         whole[i] = value(i, period, rank);
     for (size_t i = 0; i < pieces; i++)
         piece[i] = value(i, period, rank);
+    calls = 0;
     call(which);
     if (which == ALL_REDUCE)
         compare(whole, wholes, period, 0, 1);

@@ -73,6 +73,7 @@ class Rank:
         row = torch.arange(min(PERIOD, len(self.piece)), dtype=torch.float32)
         for vector in (self.whole, self.piece):
             vector.view(-1, len(row)).copy_(row + self.rank)
+        self.calls = 0
         self.call(collective, back_end)()
         total = self.ranks * row + self.ranks * (self.ranks - 1) / 2
         pieces = self.whole.chunk(self.ranks) if collective == "all_gather" else ()
