@@ -128,7 +128,7 @@ static void amend(struct ina_endpoint *e, const struct ticket *t, uint64_t now)
             ina_protocol_amend(e->protocol, e->state, e->tensors, handle, &t->offer, t->in, now);
 }
 
-/* Submissions, amendments and aborts come in, completions go out. 1: something has come in, of which there may be frames to send. */
+/* Submissions, amendments and aborts come in, completions go out. 1: there were some, so there may be more to send. */
 static int exchange(struct ina_endpoint *e, uint64_t now)
 {
     struct ina_event events[INA_MAX_OPS];
@@ -173,7 +173,7 @@ static int exchange(struct ina_endpoint *e, uint64_t now)
     if (e->waiters)
         pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->lock);
-    return called;
+    return 1;
 }
 
 /* A port that never gets empty hides no deadline: after as many frames as it can hold, its earlier ones are received. */
@@ -193,7 +193,7 @@ static void catch_up(struct ina_endpoint *e, int empty, unsigned received, uint6
     }
 }
 
-/* One round: receives, then sends what is due. Returns how many frames moved; more than 0, too, if another round has some to send. */
+/* One round: receives, then sends what is due. Returns how many frames moved; not 0 if more may be due now. */
 static int turn(struct ina_endpoint *e, uint64_t now)
 {
     struct ina_packet pkts[BATCH];
@@ -215,7 +215,7 @@ static int turn(struct ina_endpoint *e, uint64_t now)
         moved += filled;
     } while (filled == BATCH && moved < 16 * BATCH);
     e->tx_full = filled == lent && lent < BATCH;
-    return moved + exchange(e, now); /* a deadline may have passed; and what comes in only now has no timer yet */
+    return moved + exchange(e, now); /* a deadline may have passed, or a caller have said something since */
 }
 
 /* Waits for a frame, a call, a time-out or the end of the switch process; not beyond `until`. */

@@ -32,6 +32,9 @@ from ina.aggregation.worker import (
     WorkerConfig,
     worker_address,
 )
+from ina.aggregation.worker.config import fill_tensor_at
+from ina.aggregation.worker.offer import Offer
+from ina.base.native import ffi, lib
 from ina.net import ports
 from ina.net.ports import Port
 
@@ -450,3 +453,62 @@ def test_threads_are_clean_under_sanitizers(tmp_path, kind):
     # -Wno-tsan: it does not model the fences of the memory ports
     flags = ["-Wno-tsan"] if kind == "thread" else ["-fno-sanitize-recover=all"]
     run_c(tmp_path, "endpoint_threads", ENDPOINT_SOURCES, f"-fsanitize={kind}", *flags)
+
+
+class Amended:
+    """A protocol with one tensor that never ends, whose offer a caller changes in the driver's ``at``-th call for frames in which
+    nothing is due: ``rests`` has for each such change whether the driver went to rest before it asked for frames again."""
+
+    def __init__(self, at: int):
+        self.at, self.idle, self.due, self.rests = at, 0, False, []
+        functions = {
+            "state_size": lambda config: 4096, "stats_offset": lambda config: 0, "frame_size": lambda config: 64,
+            "init": lambda *_: 0, "next_handle": lambda state: 0, "submit": lambda *_: 0, "receive": lambda *_: 0,
+            "events": lambda *_: 0, "abort": lambda *_: 0, "amend": self._amend, "frames_to_send": self._send,
+            "next_timer": self._rest}
+        types = dict(ffi.typeof("struct ina_protocol").fields)
+        self._callbacks = {name: ffi.callback(types[name].type, function) for name, function in functions.items()}
+        self.protocol = ffi.new("struct ina_protocol *", self._callbacks | {"offers": 1, "reductions": 1 << protocols.SUM})
+        self._port, self._other = memory(64)
+        self._endpoint = lib.ina_endpoint_start(self.protocol, WorkerConfig(0, 2, life=1).to_c(), self._port.handle, -1)
+        self._port.release()
+
+    def run(self) -> None:
+        """Runs it until a change has been seen, or the driver rests before its ``at``-th call."""
+        self._out = np.zeros(1, np.int32)
+        tensor = ffi.new("struct ina_tensor *")
+        fill_tensor_at(tensor, 0, self._out.ctypes.data, 1, self._out.dtype, False, 0, protocols.SUM)
+        Offer(2).fill(tensor, 2, 0, False)
+        assert lib.ina_endpoint_submit(self._endpoint, tensor) == 1  # the ticket
+        until(lambda: self.rests, "the driver to rest, or to be told of a change")
+        lib.ina_endpoint_close(self._endpoint)
+        lib.ina_endpoint_stop(self._endpoint)
+        self._other.close()
+
+    def _send(self, *_) -> int:
+        if self.due:
+            self.due = False
+            self.rests.append(False)
+        self.idle += 1
+        if self.idle == self.at:
+            offer = ffi.new("struct ina_offer *", {"state": lib.INA_OFFER_ASK, "least": 1})
+            assert lib.ina_endpoint_amend(self._endpoint, 1, offer, ffi.NULL) == 0
+        return 0
+
+    def _amend(self, *_) -> int:
+        self.due = True
+        return 0
+
+    def _rest(self, state) -> int:
+        self.rests.append(self.due)
+        return 2**63
+
+
+@pytest.mark.fast
+def test_what_a_caller_says_while_the_driver_looks_for_frames_is_sent_before_it_rests():
+    """An offer is changed in the driver's first idle call for frames, in its second, and so on, up to the last one before it
+    rests. No timer would wake it: what is new would wait for the job's time-out."""
+    for at in range(1, 10):
+        amended = Amended(at)
+        amended.run()
+        assert not amended.rests[0], f"it rests after idle call {at} with something to send"
