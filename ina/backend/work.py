@@ -408,8 +408,15 @@ class GlooWork(LazyWork):
         return super().wait(timeout)
 
     def _wait_apart(self) -> Waiter:
-        self._waiter = self._waiter or Waiter(self._work)
+        self._waiter = self._waiter or Waiter(self._wait_for_end)
         return self._waiter
+
+    def _wait_for_end(self) -> None:
+        """Waits for the end of Gloo's work; for a message up to the group's time-out: its own is that of Gloo's beginning."""
+        if self._message:
+            self._work.wait(timedelta(seconds=self._group_state.patience()))
+        else:
+            self._work.wait()
 
     def _disagree(self, reason: str) -> None:
         self._failure = reason
@@ -423,7 +430,7 @@ class GlooWork(LazyWork):
             if not self._wait_apart().look(seconds):
                 return False
         elif self._message:
-            self._work.wait()
+            self._wait_for_end()
         elif seconds:
             try:
                 self._work.wait(timedelta(milliseconds=math.ceil(1000 * seconds)))  # torch cuts a rest to 0, which is for ever
@@ -471,16 +478,16 @@ class Together(dist.Work):
 
 
 class Waiter:
-    """Waits in a thread for work that has no other way to be waited for up to a moment."""
+    """Waits in a thread for work that has no other way to be waited for up to a moment; ``wait`` returns at its end."""
 
-    def __init__(self, work: dist.Work):
-        self._work, self._ended = work, threading.Event()
+    def __init__(self, wait: Callable[[], None]):
+        self._wait_for_end, self._ended = wait, threading.Event()
         self._error: Exception | None = None
         threading.Thread(target=self._wait, name="ina-gloo", daemon=True).start()
 
     def _wait(self) -> None:
         try:
-            self._work.wait()
+            self._wait_for_end()
         except Exception as error:
             self._error = error
         self._ended.set()

@@ -105,6 +105,26 @@ def test_work_that_cannot_be_waited_for_up_to_a_moment_can(title, message):
     assert work.wait() and output.tolist() == [1.0] * 3
 
 
+class Message:
+    """Comes at once; notes the time-outs of its waits."""
+
+    def __init__(self) -> None:
+        self.timeouts: list[timedelta | None] = []
+
+    def wait(self, timeout=None) -> bool:
+        self.timeouts.append(timeout)
+        return True
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("apart", (False, True))
+def test_a_message_is_waited_for_as_long_as_the_group_says(apart):
+    """Not as long as Gloo was told when it began: a group that has shrunk or grown begins with less than its time-out."""
+    inner = Message()
+    work = gloo_work(inner, [], "recv", message=True)
+    assert work.wait(timedelta(seconds=100 * apart)) and inner.timeouts == [timedelta(seconds=30)]
+
+
 @pytest.mark.fast
 @pytest.mark.parametrize("lies", (torch._neg_view, torch.conj, lambda t: t.repeat_interleave(2)[::2]))
 def test_gloo_gets_tensors_whose_memory_is_their_elements(lies):
