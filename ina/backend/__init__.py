@@ -74,9 +74,9 @@ def shrink_group(ranks_to_exclude: list[int] | None = None, group: dist.ProcessG
     other groups end with the old one; options and time-out stay. Models in DistributedDataParallel are to be wrapped anew. The
     ranks' steps may differ by one: one may have had its results before the failure, and another not.
 
-    TypeError: a group of another back end. ValueError: no such ranks. RuntimeError: this rank is left out; ranks that should
-    stay did not call this in time; or the ranks leave out different ones. torch.distributed.DistStoreError, RuntimeError: the
-    process that serves the group's store is gone.
+    TypeError: a group of another back end. ValueError: no such ranks, or seconds. RuntimeError: this rank is left out; ranks that
+    should stay did not call this in time; or the ranks leave out different ones. torch.distributed.DistStoreError, RuntimeError:
+    the process that serves the group's store is gone.
     """
     from ina.backend.shrink import shrink_group
 
@@ -93,8 +93,9 @@ def grow_group(size: int | None = None, seconds: float = 0.0) -> dist.ProcessGro
     wrapped anew, and newcomers need the parameters: the new group's ``newcomers`` are their ranks, so any other rank can
     broadcast them.
 
-    TypeError: the default group is of another back end. ValueError: a smaller size. RuntimeError: collectives are in flight; the
-    process that serves the group's store is gone; a newcomer, or a rank, has ended before the new group was made.
+    TypeError: the default group is of another back end. ValueError: a smaller size, or no such seconds. RuntimeError: collectives
+    are in flight; the process that serves the group's store is gone; a newcomer, or a rank, has ended before the new group was
+    made.
     """
     from ina.backend.grow import grow_group
 
@@ -108,8 +109,8 @@ def join_group(rank: int | None = None, store: dist.Store | None = None, seconds
     It takes the place of the others' call of grow_group: what comes next is what comes next there.
     ``rank``: the one to have, as far as it is free and there: a process can come back as what it was; None: one of the last.
     ``store``: the one that the group was made with (below all prefixes, such as torchrun's), connected anew; None: the TCPStore
-    at MASTER_ADDR and MASTER_PORT. ValueError: no such rank, or neither store nor variables. RuntimeError: there is a default
-    group already; or nobody has let this process in.
+    at MASTER_ADDR and MASTER_PORT. ValueError: no such rank or seconds, or neither store nor variables. TypeError: no store.
+    RuntimeError: there is a default group already; or nobody has let this process in.
     """
     from ina.backend.grow import join_group
 

@@ -33,6 +33,7 @@ from ina.backend.membership import Membership, membership_of
 from ina.backend.questions import Questions
 from ina.backend.regroup import ANSWER
 from ina.backend.settings import Options, Settings
+from ina.base.bounds import SECONDS
 
 T = TypeVar("T")
 MEET = 256  # calls after which the members wait for each other, so that what the store keeps of calls can be deleted
@@ -120,6 +121,7 @@ _decisions: WeakKeyDictionary[Membership, Decisions] = WeakKeyDictionary()
 
 def grow_group(size: int | None, seconds: float) -> dist.ProcessGroup:
     """As ina.backend.grow_group."""
+    regroup.check_seconds(seconds)
     ours = membership_of(None, "a default group")
     if size is not None and (type(size) is not int or size < ours.size()):
         raise ValueError(f"ina: size = {size!r}, expected None or a number of ranks, {ours.size()} or more")
@@ -147,8 +149,11 @@ def grow_group(size: int | None, seconds: float) -> dist.ProcessGroup:
 
 def join_group(rank: int | None, store: dist.Store | None, seconds: float) -> dist.ProcessGroup:
     """As ina.backend.join_group."""
+    regroup.check_seconds(seconds)
     if rank is not None and (type(rank) is not int or rank < 0):
         raise ValueError(f"ina: rank = {rank!r}, expected None or a rank of the group that there will be")
+    if store is not None and not isinstance(store, dist.Store):
+        raise TypeError(f"ina: store is a {type(store).__name__}, expected a torch.distributed.Store, or None")
     if dist.is_initialized():
         raise RuntimeError("ina: this process has a default group already; its ranks call grow_group")
     Settings.read()  # an error of this process's own, before others count on it
@@ -258,4 +263,4 @@ def _from_environment(seconds: float) -> dist.Store:
     if missing:
         raise ValueError(f"ina: without a store, {' and '.join(missing)} must be set: where the group's store is served")
     return dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
-                         timeout=timedelta(seconds=seconds))
+                         timeout=timedelta(seconds=min(seconds, SECONDS)))

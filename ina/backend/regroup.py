@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection
 from datetime import timedelta
+from numbers import Real
 
 import torch.distributed as dist
 
@@ -26,6 +27,12 @@ ANSWER = 30.0  # seconds for each answer of the store
 MAKING = 30.0  # seconds for all ranks of a new group to make it
 ATTEMPTS = 3  # by ranks of which none has ended
 LOOK = 0.1  # seconds between looks at who is lost
+
+
+def check_seconds(seconds: float) -> None:
+    """Raises ValueError: ``seconds`` is no time to wait for; NaN would be one without an end."""
+    if not (isinstance(seconds, Real) and seconds >= 0):
+        raise ValueError(f"ina: seconds = {seconds!r}, expected a number of seconds, 0 or more")
 
 
 def members(store: dist.Store, rank: int, size: int, excluded: Collection[int] | None, lost: Callable[[], Collection[int]],

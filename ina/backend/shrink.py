@@ -7,7 +7,7 @@ one. Its job at the switch is another one, with packets of its own: nothing of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch.distributed as dist
 
@@ -17,6 +17,7 @@ from ina.backend.membership import Membership, membership_of
 
 def shrink_group(ranks_to_exclude: Sequence[int] | None, group: dist.ProcessGroup | None, seconds: float) -> dist.ProcessGroup:
     """As ina.backend.shrink_group."""
+    regroup.check_seconds(seconds)
     ours = membership_of(group)
     excluded = _checked(ranks_to_exclude, ours)
     members = regroup.members(ours.store, ours.rank(), ours.size(), excluded, ours.lost, seconds)
@@ -36,6 +37,8 @@ def shrink_group(ranks_to_exclude: Sequence[int] | None, group: dist.ProcessGrou
 def _checked(ranks: Sequence[int] | None, group: Membership) -> set[int] | None:
     if ranks is None:
         return None
+    if not isinstance(ranks, Iterable):
+        raise TypeError(f"ina: ranks_to_exclude is {ranks!r}, expected a list of ranks, or None: those that are lost")
     excluded = set(ranks)
     wrong = [rank for rank in excluded if type(rank) is not int or not 0 <= rank < group.size()]
     if wrong or not excluded:

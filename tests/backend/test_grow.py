@@ -284,12 +284,17 @@ def refused(call, *args, **kwargs):
         errors.append(f"{type(error).__name__}: {error}")
 refused(ina.backend.grow_group)
 refused(ina.backend.join_group, -1, store())
+refused(ina.backend.join_group, None, store(), seconds=float("nan"))
+refused(ina.backend.join_group, None, "store")
 refused(ina.backend.join_group, seconds=0.3)
 refused(ina.backend.join_group, 3, store(), seconds=0.3)
 begin(2)
 refused(ina.backend.join_group, None, store())
 refused(ina.backend.grow_group, 1)
 refused(ina.backend.grow_group, 3.0)
+refused(ina.backend.grow_group, seconds=float("nan"))
+refused(ina.backend.grow_group, seconds=-1)
+refused(ina.backend.grow_group, seconds="1")
 if rank == 0:
     work = dist.all_reduce(torch.ones(10), async_op=True)
     refused(ina.backend.grow_group)
@@ -304,9 +309,13 @@ report()
     for rank, report in enumerate(reports):
         starts = ["TypeError: ina: a default group of the back end 'ina' is expected, not a NoneType",
                   "ValueError: ina: rank = -1, expected",
+                  "ValueError: ina: seconds = nan, expected a number of seconds, 0 or more",
+                  "TypeError: ina: store is a str, expected",
                   "ValueError: ina: without a store, MASTER_ADDR and MASTER_PORT must be set",
                   "RuntimeError: ina: no group has let this process in within 0.3 s",
                   "RuntimeError: ina: this process has a default group already", "ValueError: ina: size = 1, expected",
-                  "ValueError: ina: size = 3.0, expected", "RuntimeError: ina: 1 collective(s) are in flight"]
-        assert len(report["errors"]) == 8 - rank
+                  "ValueError: ina: size = 3.0, expected", "ValueError: ina: seconds = nan, expected",
+                  "ValueError: ina: seconds = -1, expected", "ValueError: ina: seconds = '1', expected",
+                  "RuntimeError: ina: 1 collective(s) are in flight"]
+        assert len(report["errors"]) == 13 - rank
         assert all(error.startswith(start) for error, start in zip(report["errors"], starts, strict=False)), report["errors"]

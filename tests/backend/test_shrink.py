@@ -112,10 +112,18 @@ for ranks in ([], [2], [-1], [rank]):
         ina.backend.shrink_group(ranks)
     except (ValueError, RuntimeError) as error:
         errors.append(f"{type(error).__name__}: {error}")
+for arguments in ({"seconds": float("nan")}, {"seconds": -1}, {"seconds": None}, {"ranks_to_exclude": 1}):
+    try:
+        ina.backend.shrink_group(**arguments)
+    except (TypeError, ValueError) as error:
+        errors.append(f"{type(error).__name__}: {error}")
 say(errors=errors)
 dist.destroy_process_group()
 """))
     for rank, report in enumerate(reports):
-        *wrong, own = report["errors"]
+        *wrong, own, not_a_number, negative, none, one = report["errors"]
+        for error, seconds in ((not_a_number, "nan"), (negative, "-1"), (none, "None")):
+            assert error == f"ValueError: ina: seconds = {seconds}, expected a number of seconds, 0 or more"
+        assert one.startswith("TypeError: ina: ranks_to_exclude is 1, expected a list of ranks")
         assert all(text.startswith("ValueError: ina: ranks_to_exclude is ") for text in wrong) and len(wrong) == 3
         assert own == f"RuntimeError: ina: rank {rank} is to be left out, so it must not call shrink_group"
