@@ -72,7 +72,7 @@ class Rule:
         if self.deadline is not None and not (isinstance(self.deadline, int | float) and 0 < self.deadline < 1e6):
             raise ValueError(f"deadline: {self.deadline} s, expected a positive number of seconds below 1e6, or None")
         if type(self.ahead) is not int or not 0 <= self.ahead <= 16:
-            raise ValueError(f"ahead: {self.ahead} rounds, expected 0 to 16; each takes as much memory as the tensor")
+            raise ValueError(f"ahead: {self.ahead} rounds, expected 0 to 16; each takes as much memory as the tensor in float32")
         if self.replicas:
             members = sorted(rank for group in self.replicas for rank in group)  # lists of whole numbers: see Quorum
             if members != [*range(size)] or self.complete != "all":
@@ -135,7 +135,8 @@ class Quorum:
         self._enough, self._replay = rule.enough(self.size), rule.replayed(replay, self.size)
         self._arrivals = Arrivals(self.size, least) if rule.dynamic else None
         self._like = torch.empty(like.shape, dtype=like.dtype, device="meta")
-        self._mark = zlib.crc32(f"{complete} {late} {least} {ahead} {[*map(list, replicas)]} {self._replay}".encode())
+        agreed = f"{like.dtype} {complete} {late} {least} {ahead} {[*map(list, replicas)]} {self._replay}"
+        self._mark = zlib.crc32(agreed.encode())
         self._left: torch.Tensor | None = None  # float32: what this rank gave too late
         self._members = dist.get_process_group_ranks(ours)
         self._group: Membership | None = self._new_group(ours)
@@ -284,7 +285,7 @@ class Round(LazyWork):
         self._came = self._released = False
         self._quorum, self._deadline = quorum, float("inf")
         self._job: Job = group._joined_job()
-        self._sums = torch.empty(quorum._like.shape, dtype=quorum._like.dtype)
+        self._sums = torch.empty(quorum._like.shape)  # float32, as all types travel: what is late may be beyond 16 bits
         self._ticket, self._order = self._job.ask(self._sums, True, quorum._mark, quorum._offer(number))
         group._in_flight.append(self)
 
@@ -293,12 +294,11 @@ class Round(LazyWork):
         average."""
         quorum = self._quorum
         with torch.no_grad():
-            mine = None if values is None else values.to("cpu", copy=True).contiguous()
+            mine = None if values is None else values.to("cpu", torch.float32, copy=True).contiguous()
             if quorum.rule.late == "next":
                 if quorum._left is not None:
-                    mine = quorum._left if mine is None else mine.float() + quorum._left
-                self._kept = None if mine is None else mine.float()  # 16 bits would lose what is added to many rounds' worth
-                mine = None if mine is None else mine.to(quorum._like.dtype)
+                    mine = quorum._left if mine is None else mine + quorum._left
+                self._kept = mine
         self._inference = torch.is_inference_mode_enabled() or (out is not None and out.is_inference())
         self._record()
         with self._lock:

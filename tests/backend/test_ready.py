@@ -347,6 +347,23 @@ say(sets=sets, inferred=inferred[0].item(), out=out[0].item(), left=left)
         assert report["inferred"] == pytest.approx(37) and report["left"] == (7 * 20000 if rank == 2 else 0)
 
 
+def test_what_is_late_is_given_with_more_than_16_bits(tmp_path):
+    """Late values of three rounds, and then an average that the type has, though it has not their sum."""
+    reports = succeed(run(tmp_path, 2, START + """
+averages = []
+for dtype, values in ((torch.float16, [30000.0] * 4), (torch.bfloat16, [256.0, 0.5, 0.25, 0.25])):
+    quorum = Quorum(torch.zeros(100, dtype=dtype), replay=[[0]] * 3 + [[0, 1]])
+    for value in values:
+        mine = value if rank else -256.0 * (dtype == torch.bfloat16)
+        tensor = torch.full((100,), mine, dtype=dtype)
+        quorum.average(tensor)
+    averages.append(tensor[99].item())
+    quorum.close()
+say(averages=averages)
+"""))
+    assert [report["averages"] for report in reports] == [[60000.0, 0.5]] * 2
+
+
 def test_a_wait_that_is_interrupted_counts_nothing_twice(tmp_path):
     """Late values of rank 2, of round 0, are in round 1. Its call for round 2 waits for that, is interrupted, and made again."""
     reports = succeed(run(tmp_path, 3, START + """
