@@ -218,6 +218,9 @@ class Quorum:
     def _begin(self, tensor: torch.Tensor | None, out: torch.Tensor | None) -> "Round":
         out = tensor if out is None else out
         for each in (tensor, out):
+            if each is not None and (not isinstance(each, torch.Tensor) or each.layout != torch.strided):
+                kind = each.layout if isinstance(each, torch.Tensor) else type(each).__name__
+                raise TypeError(f"ina: a quorum's values: {kind}, expected a strided tensor")
             if each is not None and (each.shape != self._like.shape or each.dtype != self._like.dtype):
                 raise ValueError(f"ina: a quorum of {tuple(self._like.shape)} {self._like.dtype}: a tensor of "
                                  f"{tuple(each.shape)} {each.dtype}")
@@ -225,12 +228,14 @@ class Quorum:
             raise RuntimeError("ina: the quorum is closed")
         turn = self._announced[0]
         gives = self._gives(turn.number)
+        with torch.no_grad():  # what cannot be read is an error of this call alone: the round is still to come
+            values = None if tensor is None else tensor.to("cpu", torch.float32, copy=True).contiguous()
         while self._given and (self.rule.late == "next" or self._given[0].is_completed()):
             self._given[0].end()  # what is late of it belongs to this one; it stays there if this wait is interrupted
             self._given.popleft()
         self._announced.popleft()
         self._announce()
-        turn._give(tensor, gives, out)
+        turn._give(values, gives, out)
         self._given.append(turn)
         return turn
 
@@ -290,11 +295,11 @@ class Round(LazyWork):
         group._in_flight.append(self)
 
     def _give(self, values: torch.Tensor | None, gives: bool, out: torch.Tensor | None) -> None:
-        """Gives this rank's ``values`` and what is left of earlier ones; not ``gives``: they are to be too late. ``out`` gets the
-        average."""
+        """Gives this rank's ``values``, a copy in float32, and what is left of earlier ones; not ``gives``: they are to be too
+        late. ``out`` gets the average."""
         quorum = self._quorum
         with torch.no_grad():
-            mine = None if values is None else values.to("cpu", torch.float32, copy=True).contiguous()
+            mine = values
             if quorum.rule.late == "next":
                 if quorum._left is not None:
                     mine = quorum._left if mine is None else mine + quorum._left

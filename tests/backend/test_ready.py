@@ -347,6 +347,28 @@ say(sets=sets, inferred=inferred[0].item(), out=out[0].item(), left=left)
         assert report["inferred"] == pytest.approx(37) and report["left"] == (7 * 20000 if rank == 2 else 0)
 
 
+def test_a_tensor_that_cannot_be_read_is_no_round(tmp_path):
+    """Rank 0 makes mistakes before each of its rounds; nobody waits for rounds that it has not come to."""
+    reports = succeed(run(tmp_path, 2, START + """
+quorum, errors, values = Quorum(torch.zeros(4)), [], []
+for step in range(3):
+    for wrong in (torch.ones(4).to_sparse(), torch.ones(4, device="meta"), [1.0] * 4) if rank == 0 else ():
+        try:
+            quorum.average(wrong)
+        except (TypeError, NotImplementedError) as error:
+            errors.append(str(error))
+    tensor = torch.full((4,), 1.0 + rank + step)
+    quorum.average(tensor)
+    values.append(tensor[0].item())
+quorum.close()
+say(errors=errors, values=values)
+"""))
+    assert [report["values"] for report in reports] == [[1.5, 2.5, 3.5]] * 2
+    sparse, meta, texts = reports[0]["errors"][:3]
+    assert len(reports[0]["errors"]) == 9 and "meta" in meta
+    assert sparse.endswith("torch.sparse_coo, expected a strided tensor") and texts.endswith("list, expected a strided tensor")
+
+
 def test_what_is_late_is_given_with_more_than_16_bits(tmp_path):
     """Late values of three rounds, and then an average that the type has, though it has not their sum."""
     reports = succeed(run(tmp_path, 2, START + """
