@@ -39,12 +39,15 @@ from ina.backend.job import DTYPES, Job
 from ina.backend.membership import Membership, membership_of
 from ina.backend.settings import Options, Settings
 from ina.backend.work import LazyWork
+from ina.base.native import lib
+from ina.base.plurals import counted
 from ina.net.ports import PS
 
 __all__ = ["Buckets", "Quorum", "average_ready", "same_replicas"]
 
 LATE = ("next", "drop")
 NOT_OVER = 1 << 63
+MOST = lib.INA_BITMAP_WORKERS  # ranks
 
 
 @dataclass(frozen=True)
@@ -130,8 +133,8 @@ class Quorum:
         self.rule = rule
         self._history = array("Q")  # bitmaps of ranks, by round
         self.rank, self.size = ours.rank(), ours.size()
-        if self.size == 1:
-            raise ValueError("ina: a quorum of one rank, expected a group of two or more")
+        if not 2 <= self.size <= MOST:
+            raise ValueError(f"ina: a quorum of {counted(self.size, 'rank')}, expected a group of 2 to {MOST}")
         self._enough, self._replay = rule.enough(self.size), rule.replayed(replay, self.size)
         self._arrivals = Arrivals(self.size, least) if rule.dynamic else None
         self._like = torch.empty(like.shape, dtype=like.dtype, device="meta")
@@ -152,8 +155,12 @@ class Quorum:
         options = replace(ours.options or Options(), protocol=protocols.offering(settings.protocol, settings.check))
         made: Any = dist.new_group(self._members, ours.timeout, dist.get_backend(ours), options,
                                    use_local_synchronization=ours is not dist.group.WORLD, group_desc="ready")
-        if refusal := made._joined_job().admit():
-            raise RuntimeError(f"ina: a quorum has no job at the switch: {refusal}")
+        try:
+            if refusal := made._joined_job().admit():
+                raise RuntimeError(f"ina: a quorum has no job at the switch: {refusal}")
+        except BaseException:
+            dist.destroy_process_group(made)
+            raise
         group: Membership = made
         return group
 

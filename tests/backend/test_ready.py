@@ -369,6 +369,30 @@ say(errors=errors, values=values)
     assert sparse.endswith("torch.sparse_coo, expected a strided tensor") and texts.endswith("list, expected a strided tensor")
 
 
+def test_a_quorum_that_the_switch_refuses_leaves_no_group_behind(tmp_path):
+    reports = succeed(run(tmp_path, 2, START + """
+from ina.backend import ready
+quorum, errors = Quorum(torch.zeros(4)), []  # its job has all slots
+groups = dist.distributed_c10d._world.pg_map
+before = len(groups)
+for most in (32, 32, 1):
+    ready.MOST = most
+    try:
+        Quorum(torch.zeros(4))
+    except (RuntimeError, ValueError) as error:
+        errors.append(str(error))
+tensor = torch.ones(4)
+quorum.average(tensor)
+quorum.close()
+say(errors=errors, more=len(groups) - before)
+""", INA_SLOTS="4096"))
+    for report in reports:
+        full, again, many = report["errors"]
+        assert "a quorum has no job at the switch" in full and "a quorum has no job at the switch" in again
+        assert many == "ina: a quorum of 2 ranks, expected a group of 2 to 1"
+        assert report["more"] == -1, "the one that is closed, and no other"
+
+
 def test_what_is_late_is_given_with_more_than_16_bits(tmp_path):
     """Late values of three rounds, and then an average that the type has, though it has not their sum."""
     reports = succeed(run(tmp_path, 2, START + """
