@@ -77,8 +77,9 @@ class Rule:
         if type(self.ahead) is not int or not 0 <= self.ahead <= 16:
             raise ValueError(f"ahead: {self.ahead} rounds, expected 0 to 16; each takes as much memory as the tensor in float32")
         if self.replicas:
-            members = sorted(rank for group in self.replicas for rank in group)  # lists of whole numbers: see Quorum
-            if members != [*range(size)] or self.complete != "all":
+            members = [rank for group in self.replicas for rank in group]  # lists: see Quorum
+            each_once = all(type(rank) is int for rank in members) and sorted(members) == [*range(size)]
+            if not each_once or not all(self.replicas) or self.complete != "all":
                 raise ValueError(f"replicas: {[*map(list, self.replicas)]} with complete = {self.complete!r}, expected each of "
                                  f"the ranks 0 to {size - 1} in one group, and 'all': one of each group")
         enough = len(self.replicas) or size
@@ -96,8 +97,9 @@ class Rule:
         if history is None:
             return None
         for number, ranks in enumerate(history):
-            if len({*ranks}) != len(ranks) or not {*ranks} <= {*range(size)}:
-                raise ValueError(f"replay: round {number} of {[*ranks]}, expected some of the ranks 0 to {size - 1}, each once")
+            known = isinstance(ranks, Sequence) and all(type(rank) is int and 0 <= rank < size for rank in ranks)
+            if not known or len({*ranks}) != len(ranks):
+                raise ValueError(f"replay: round {number} of {ranks!r}, expected some of the ranks 0 to {size - 1}, each once")
         return [tuple(ranks) for ranks in history]
 
     def rivals(self, rank: int) -> list[int]:
@@ -128,6 +130,8 @@ class Quorum:
             raise TypeError(f"ina: replicas = {replicas!r}, expected groups of ranks, such as [[0, 1], [2, 3]]")
         rule = Rule(complete, late, deadline, least, ahead, tuple(map(tuple, replicas)))
         ours = membership_of(group)
+        if not isinstance(like, torch.Tensor):
+            raise TypeError(f"ina: a quorum of a {type(like).__name__}, expected a tensor like those that it averages")
         if like.dtype not in DTYPES or not like.dtype.is_floating_point or like.layout != torch.strided:
             raise TypeError(f"ina: a quorum of {like.dtype}, {like.layout}: expected float32, float16 or bfloat16, and strided")
         self.rule = rule
@@ -257,9 +261,9 @@ class Quorum:
         """Ends it: waits until all ranks have done so, up to the group's time-out. What is late is lost. RuntimeError: other
         ranks have come to a round that this one has not; or the group's job is over. Does nothing if its group has ended."""
         group, self._group = self._group, None
+        left, self._announced = self._announced, deque()
         if group is None or group.has_ended:
             return
-        left, self._announced = self._announced, deque()
         try:
             for turn in left:
                 turn._leave()

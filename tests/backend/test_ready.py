@@ -270,7 +270,13 @@ WRONG = {
     "torch.zeros(4), deadline='1'": "a positive number of seconds",
     "torch.eye(4).to_sparse()": "and strided",
     "torch.zeros(4), replay=[[0, 1], [0, 7]]": "round 1 of [0, 7], expected some of the ranks 0 to 2",
+    "torch.zeros(4), replay=[1]": "round 0 of 1, expected some of the ranks 0 to 2",
+    "torch.zeros(4), replay=[[1.0]]": "round 0 of [1.0], expected some of the ranks 0 to 2",
     "torch.zeros(4), replicas=[[0, 1]]": "each of the ranks 0 to 2 in one group",
+    "torch.zeros(4), replicas=[[0.0, 1.0], [2.0]]": "each of the ranks 0 to 2 in one group",
+    "torch.zeros(4), replicas=[[0, None], [2]]": "each of the ranks 0 to 2 in one group",
+    "torch.zeros(4), replicas=[[], [0, 1, 2]]": "each of the ranks 0 to 2 in one group",
+    "[0.0]": "a quorum of a list, expected a tensor",
     "torch.zeros(4, dtype=torch.int32)": "expected float32, float16 or bfloat16",
 }
 
@@ -309,9 +315,19 @@ except RuntimeError as error:
     errors.append(str(error))
 quorum.close()
 dist.barrier()
+other = Quorum(torch.zeros(4))
+meet()
+dist.destroy_process_group()
+other.close()
+for over in (quorum, other):
+    try:
+        over.average(torch.zeros(4) if over is other else tensor)
+    except RuntimeError as error:
+        errors.append(str(error))
 say(errors=errors, value=tensor[0].item(), history=quorum.history, stats=stats, owes=quorum.owes)
 """))
     for report in reports:
+        assert report["errors"][-2:] == ["ina: the quorum is closed"] * 2
         assert "single memory location" in report["errors"][0] and report["stats"] == 2 and not report["owes"]
         assert report["value"] == pytest.approx(2 * 111 / 3) and report["history"][:2] == [[0, 1, 2]] * 2
     assert "ranks [2] have given to round 2" in reports[0]["errors"][1]
