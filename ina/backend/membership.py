@@ -168,11 +168,11 @@ class Membership(dist.ProcessGroup):
     def _close(self, in_peace: bool, wait: float = 2.0) -> None:
         """Leaves the job; collectives in flight fail. In peace, the other ranks may finish theirs."""
         _open_groups.discard(self)
+        self._closed = True
         job, self._job = self._job, None
         if job is None:
             self._stager.close()
             return
-        self._closed = True
         interrupted = self._group_state.interrupted()  # by a signal handler, the caller: the interrupted collective fails
         unfinished, count = self._unfinished(), self.in_flight
         if count or interrupted:

@@ -30,8 +30,14 @@ members = {members}
 if rank < members:
     begin(members)
     sums()
+    before = dist.group.WORLD
     group = ina.backend.grow_group(members + 2, seconds=60)
     assert group is dist.group.WORLD
+    try:
+        before.allreduce([torch.ones(3)])
+        raise SystemExit("a sum of the group that there was, also of one rank")
+    except RuntimeError as error:
+        assert before.has_ended and "has been destroyed" in str(error)
 else:
     ina.backend.join_group(0 if rank == members else None, store())
 sums()
