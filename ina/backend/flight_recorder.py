@@ -3,7 +3,8 @@
 INA_FLIGHT=/tmp/flight/rank makes each rank keep its last ``LAST`` collectives, and write them to /tmp/flight/rank0, ... when a
 collective of any rank fails or times out: the first to fail says so in the group's store, where all others look every ``LOOK``
 seconds. So a rank that is not in a collective, for which the others wait, writes its file, too. ``torchfrtrace /tmp/flight``
-compares the files: which rank did not come to which collective, or came with another shape or type.
+compares the files: which rank did not come to which collective, or came with another shape or type. Where the default group has
+ended and another one is made (shrink.py, grow.py), all this begins anew: its ranks may be others, and have other numbers.
 
 Rounds of a Quorum (ready.py) are all-reduces of the quorum's own group, whose description is "ready": a rank has those that it
 has come to, not those that it has only announced.
@@ -104,18 +105,37 @@ class Recorder:
         self._told = False
         self._pid = os.getpid()
 
-    def watch(self, store: dist.Store, rank: int, size: int) -> None:
-        """Writes the file when another rank of the first group, whose ``store`` this is, has failed."""
-        if self._questions is None:
-            self._questions, self._rank, self._size = Questions(store), rank, size
-            threading.Thread(target=self._watch, args=(connection(store),), name="ina-flight", daemon=True).start()
+    def watch(self, store: dist.Store, rank: int, size: int) -> bool:
+        """Writes the file when another rank of this group, whose ``store`` this is, has failed. Returns False: it watches another
+        one, the first, until that has ended (``leave``)."""
+        if self._questions is not None:
+            return False
+        with self._lock:  # ranks of the groups before may be others, with other numbers of collectives
+            self._entries.clear()
+            self._groups.clear()
+            self._counts.clear()
+        questions = self._questions = Questions(store)
+        self._rank, self._size, self._told = rank, size, False
+        threading.Thread(target=self._watch, args=(connection(store), questions, rank), name="ina-flight", daemon=True).start()
+        return True
 
-    def _watch(self, store: dist.Store) -> None:
+    def leave(self) -> None:
+        """Notes that the group that it watches has ended: the next one is watched. Writes the file if another rank has failed
+        just now."""
+        questions, self._questions = self._questions, None
+        if questions is not None and not self._told:
+            with suppress(RuntimeError):  # the store's rank has ended, or stands still
+                if questions.ask(lambda store: store.check(["failed"]), TELLING):
+                    self.write()
+
+    def _watch(self, store: dist.Store, questions: Questions, rank: int) -> None:
         try:
             while not store.check(["failed"]):
                 time.sleep(LOOK)
+                if self._questions is not questions:
+                    return
             self.write()
-            store.set(f"written/{self._rank}", "")
+            store.set(f"written/{rank}", "")
         except RuntimeError:  # the store's rank has ended: nobody is left who could ask
             pass
 
@@ -155,7 +175,8 @@ class Recorder:
             return
         self._told = True
         self.write()
-        if self._questions is None:
+        questions = self._questions  # another thread may end the group
+        if questions is None:
             return
         deadline = time.monotonic() + TELLING
 
@@ -164,8 +185,8 @@ class Recorder:
             store.set(f"written/{self._rank}", "")
 
         with suppress(RuntimeError):  # the store's rank has ended, or stands still
-            self._questions.ask(tell, TELLING)
-            self._questions.missing([f"written/{r}" for r in range(self._size)], deadline, TELLING)
+            questions.ask(tell, TELLING)
+            questions.missing([f"written/{r}" for r in range(self._size)], deadline, TELLING)
 
     def write(self) -> None:
         """Writes the file, all of it or nothing. A file that cannot be written is a message on standard error."""
@@ -217,10 +238,10 @@ def _joined(tensors: list[torch.Tensor]) -> tuple[list[int], str]:
 recorder: Recorder | None = None  # of this process
 
 
-def open_recorder(prefix: str, rank: int, store: dist.Store, group_rank: int, size: int) -> None:
-    """Opens the recorder with the first group that asks for one. ``rank``: of this process in the launcher's job."""
+def open_recorder(prefix: str, rank: int, store: dist.Store, group_rank: int, size: int) -> bool:
+    """Opens the recorder with the first group that asks for one. ``rank``: of this process in the launcher's job. Returns True if
+    it watches this group."""
     global recorder
     if prefix and (recorder is None or recorder._pid != os.getpid()):
         recorder = Recorder(prefix, rank)
-    if recorder is not None:
-        recorder.watch(store, group_rank, size)
+    return recorder is not None and recorder.watch(store, group_rank, size)

@@ -17,10 +17,9 @@ from weakref import WeakSet
 import torch
 import torch.distributed as dist
 
-from ina.backend import rendezvous, spans
+from ina.backend import flight_recorder, rendezvous, spans
 from ina.backend.ballot import Ballot
 from ina.backend.eager import all_eager
-from ina.backend.flight_recorder import open_recorder
 from ina.backend.group_state import GroupState
 from ina.backend.launcher import end_with_launcher
 from ina.backend.roll_call import RollCall
@@ -48,6 +47,7 @@ class Membership(dist.ProcessGroup):
         self.switch = ""
         self._refusal = ""
         self._closed = False
+        self._watched = False  # by the flight recorder
         self.newcomers: tuple[int, ...] = ()  # ranks that were not in the group that it has grown from (grow.py)
         self._in_flight: deque[LazyWork] = deque()  # the endpoint may still write to their memory
         # A store may have seen this group before (destroyed and made again): creation is collective, so the n-th time
@@ -83,8 +83,8 @@ class Membership(dist.ProcessGroup):
         agreed = rendezvous.agree(store, self.rank(), self.size(), self._timeout, settings)
         self.switch = agreed.switch
         open_trace(settings.trace, self.rank())
-        open_recorder(settings.flight, rendezvous.number(self.rank()), dist.PrefixStore("flight", store), self.rank(),
-                      self.size())
+        self._watched = flight_recorder.open_recorder(settings.flight, rendezvous.number(self.rank()),
+                                                      dist.PrefixStore("flight", store), self.rank(), self.size())
         if spans.trace is not None and self.rank() == 0:
             spans.trace.watch(agreed.switch)
         try:
@@ -182,6 +182,8 @@ class Membership(dist.ProcessGroup):
         self._in_flight.clear()
         self._stager.close()
         self._group_state.close()
+        if self._watched and flight_recorder.recorder is not None:
+            flight_recorder.recorder.leave()
         job.close(in_peace and not job.failed)
         rendezvous.release(self.switch, wait)
 

@@ -62,6 +62,40 @@ else:
 
 @pytest.mark.build
 @pytest.mark.later
+def test_a_smaller_group_has_files_of_its_own(tmp_path):
+    """Rank 0 is killed: a failure of three, in the others' files. They shrink; later rank 2 does not come to a collective."""
+    folder = tmp_path / "flight"
+    folder.mkdir()
+    results = run(tmp_path, 3, COLLECTIVES + """
+import pickle
+own = f"{os.environ['INA_FLIGHT']}{rank}"
+def recorded():
+    with open(own, "rb") as file: return pickle.load(file)
+if rank == 0: os.kill(os.getpid(), signal.SIGKILL)
+try:
+    while True: dist.all_reduce(torch.ones(100))
+except RuntimeError: pass
+first = recorded()["pg_config"]["0"]["ranks"]
+ina.backend.shrink_group().set_timeout(timedelta(seconds=6))
+dist.barrier()
+if rank == 2:
+    while recorded()["pg_config"]["0"]["ranks"] == first: time.sleep(0.05)
+else:
+    roll_call.TELLING = 2.0  # rank 2 has nothing to say
+    try: dist.all_reduce(torch.ones(50))
+    except RuntimeError as error: say(error=str(error))
+say(first=first)
+""", INA_FLIGHT=f"{folder}/rank")
+    reports = succeed(results[1:])
+    assert [report["first"] for report in reports] == ["[0, 1, 2]"] * 2 and reports[0]["error"]
+    own = [pickle.loads((folder / f"rank{rank}").read_bytes()) for rank in (1, 2)]
+    assert [each["pg_config"]["0"]["ranks"] for each in own] == ["[0, 1]"] * 2
+    assert [[entry["profiling_name"] for entry in each["entries"]] for each in own] == [["gloo:barrier", "gloo:all_reduce"],
+                                                                                      ["gloo:barrier"]]
+
+
+@pytest.mark.build
+@pytest.mark.later
 def test_torch_says_which_rank_did_not_come_to_a_round_of_a_quorum(tmp_path):
     """Rank 1 takes part in the second round, which it has announced, but never comes to it."""
     folder = tmp_path / "flight"
