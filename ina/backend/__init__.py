@@ -122,13 +122,12 @@ def torchft_group(seconds: float = 60.0, options: Options | None = None) -> dist
     leave and come back between steps.
 
     ``seconds``: the time-out of collectives, and of the wait for the other replicas of a quorum. ``options``: as pg_options.
-    ImportError: torchft is not installed (`pip install 'ina[torchft]'`).
+    ImportError: torchft is not installed (`pip install 'ina[torchft]'`). TypeError: no Options. ValueError: no such seconds, or
+    an option that does not fit.
     """
-    from datetime import timedelta
-
     from ina.backend.torchft import ProcessGroupIna
 
-    return ProcessGroupIna(timedelta(seconds=seconds), options)
+    return ProcessGroupIna(seconds, options)
 
 
 def stats() -> dict:

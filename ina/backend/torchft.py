@@ -13,9 +13,10 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from ina.backend import rendezvous
+from ina.backend import regroup, rendezvous
 from ina.backend.process_group import InaProcessGroup
-from ina.backend.settings import Options
+from ina.backend.settings import Options, Settings
+from ina.base.bounds import SECONDS
 from ina.base.extras import extra
 
 with extra("torchft"):
@@ -23,10 +24,15 @@ with extra("torchft"):
 
 
 class ProcessGroupIna(ProcessGroupWrapper):
-    """Group of torchft's; ``timeout`` and ``options`` as of ina.backend.torchft_group."""
+    """Group of torchft's; ``seconds`` and ``options`` as of ina.backend.torchft_group."""
 
-    def __init__(self, timeout: timedelta, options: Options | None):
-        super().__init__(timeout)
+    def __init__(self, seconds: float, options: Options | None):
+        """TypeError: ``options`` are no Options. ValueError: no such ``seconds``, or an option that does not fit."""
+        regroup.check_seconds(seconds)
+        if not isinstance(options, Options | None):
+            raise TypeError(f"ina: options is a {type(options).__name__}, expected ina.backend.Options")
+        Settings.read(options)  # an error here, not of a quorum
+        super().__init__(timedelta(seconds=min(seconds, SECONDS)))
         self._options = options
         self._pg: InaProcessGroup | None  # the quorum's
         self._error: Exception | None = None

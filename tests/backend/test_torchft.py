@@ -102,6 +102,25 @@ store.wait(["end0", "end1"])
 """))
 
 
+def test_what_cannot_be_is_refused_before_any_quorum(tmp_path):
+    need("torch-users")
+    (report,) = succeed(run(tmp_path, 1, """
+sys.path.append(os.environ["INA_TORCH_USERS"])
+errors = []
+for arguments in ({"seconds": float("nan")}, {"seconds": -1}, {"options": {"protocol": "atp"}}, {"options": "atp"},
+                  {"options": ina.backend.Options(values=7)}):
+    try:
+        ina.backend.torchft_group(**arguments)
+    except (TypeError, ValueError) as error:
+        errors.append(f"{type(error).__name__}: {error}")
+say(errors=errors)
+"""))
+    starts = ["ValueError: ina: seconds = nan, expected", "ValueError: ina: seconds = -1, expected",
+              "TypeError: ina: options is a dict, expected ina.backend.Options", "TypeError: ina: options is a str, expected",
+              "ConfigError: Options(values=7): expected one of"]
+    assert len(report["errors"]) == 5 and all(map(str.startswith, report["errors"], starts)), report
+
+
 def test_groups_follow_each_other_in_the_same_processes(tmp_path):
     """Rank 2 leaves and comes back, a sum fails in between, and another rank becomes the first one."""
     need("torch-users")
