@@ -195,6 +195,14 @@ def test_a_wrong_file_is_refused_with_line_and_field(tmp_path, text, message):
 
 
 @pytest.mark.fast
+def test_a_file_of_a_spreadsheet_is_read(tmp_path):
+    """With a byte order mark and ends of lines of two characters."""
+    path = tmp_path / "trace.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + f"{HEADER}1,0,leave\n".replace("\n", "\r\n").encode())
+    assert membership.read(path, 2).changes == [Change(10**12, 0, False)]
+
+
+@pytest.mark.fast
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "trace.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="not a text file"):

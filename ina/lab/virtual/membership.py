@@ -48,7 +48,7 @@ class Membership:
 def read(path: Path, workers: int) -> Membership:
     """Reads a file of changes of the workers 0 to ``workers`` - 1. Raises ConfigError with file, line and field."""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")  # spreadsheets write a mark in front, which nobody sees
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
