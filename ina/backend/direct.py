@@ -7,6 +7,7 @@ recorder is to see their steps. One that takes longer than ``SLICE`` becomes a S
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -35,7 +36,7 @@ def run(group: GroupState, job: Job, collective: str, outputs: list[torch.Tensor
     COUNTERS.through_switch(collective, [part])
     complete = last = ended = False
     try:
-        with torch.no_grad():
+        with torch.no_grad() if part.converts else nullcontext():
             while not ended:
                 buffer, complete, last = part.begin(), False, part.last
                 seconds = SLICE if part.meanwhile is None else 0.0

@@ -98,6 +98,11 @@ class Sum:
     in_rounds = False  # of words whose number is not known before they begin (coded.py)
 
     @property
+    def converts(self) -> bool:
+        """True if it computes with tensors when it begins or ends."""
+        return self.staged or self._decode is not None
+
+    @property
     def begun(self) -> bool:
         """True between rounds, for sums of several."""
         return False
