@@ -1,4 +1,4 @@
-/* What bench/peers.c asks of a library of collectives: peers_mpi.c, peers_oneccl.cpp. */
+/* Functions of a library of collectives, which bench/peers.c calls: peers_mpi.c, peers_oneccl.cpp. */
 #pragma once
 #include <stddef.h>
 
