@@ -81,6 +81,17 @@ def shared_memory() -> set[str]:
     return {name for name in names if not name.startswith("sem.")}
 
 
+def mapped(name: str) -> bool:
+    """True if some process has a shared memory segment mapped, so that it is none that a process has left behind."""
+    for path in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            if f"/dev/shm/{name}\n".encode() in path.read_bytes():
+                return True
+        except OSError:  # it ended, or belongs to another user
+            continue
+    return False
+
+
 @functools.cache
 def _fork_server() -> ForkServer:
     return ForkServer()
@@ -116,7 +127,7 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 300, **env: str)
     for name, pid in {tuple(switch) for rank in results for switch in rank.report.get("switch", [])}:
         until(lambda pid=pid: not alive(pid), f"the end of switch process {pid}")
         until(lambda name=name: name.encode() not in Path("/proc/net/unix").read_bytes(), f"the end of socket {name}")
-    until(lambda: shared_memory() <= before, "the end of the ranks' shared memory (or of another process's)")
+    until(lambda: all(map(mapped, shared_memory() - before)), "the end of the ranks' shared memory, which no process has mapped")
     assert set(tmp_path.iterdir()) - files <= {rendezvous}
     return results
 

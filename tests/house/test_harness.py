@@ -4,9 +4,11 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from multiprocessing import shared_memory
 from pathlib import Path
 
 import pytest
+import ranks
 from waiting import until
 
 pytestmark = pytest.mark.build
@@ -31,6 +33,16 @@ def test_it_does_so_where_the_shell_ignores_interrupts():
     command = [sys.executable, "-c", ignoring, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", one]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_shared_memory_of_a_process_that_lives_is_not_left_behind():
+    segment = shared_memory.SharedMemory(create=True, size=4096)
+    try:
+        assert segment.name in ranks.shared_memory() and ranks.mapped(segment.name)
+        segment.close()
+        assert segment.name in ranks.shared_memory() and not ranks.mapped(segment.name)
+    finally:
+        segment.unlink()
 
 
 def test_no_two_files_of_tests_have_one_name():
