@@ -224,6 +224,13 @@ def test_drawn_times_have_their_means():
 
 
 @pytest.mark.fast
+def test_a_wrong_trace_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "trace.csv").write_text(HEADER + "1,9,leave\n")
+    with pytest.raises(ConfigError, match="trace.csv:2: worker: '9': expected 0 to 3"):
+        replace(BASE, trace=str(tmp_path / "trace.csv"))
+
+
+@pytest.mark.fast
 @pytest.mark.parametrize(("keys", "message"), [
     ({"least": 5}, "least"), ({"least": 0}, "least"), ({"seconds": 0.0}, "seconds"),
     ({"trace": "none.csv"}, "trace = 'none.csv': expected the path of a CSV file"),

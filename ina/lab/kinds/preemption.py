@@ -144,6 +144,8 @@ class Preemption(Networked):
         yield from super().checks()
         yield self.least <= self.workers, "least", f"at most {self.workers}, the workers"
         yield not self.trace or Path(self.trace).is_file(), "trace", "the path of a CSV file, or nothing"
+        if Path(self.trace).is_file():
+            membership.read(Path(self.trace), self.workers)  # a wrong one is an error before anything runs
         yield self.seconds > 0, "seconds", "more than 0"
         yield self.computing > 0, "computing", "more than 0"
         yield self.timeout > self.detect + self.computing, "timeout", "more than detect and computing together"
