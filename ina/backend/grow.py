@@ -262,5 +262,7 @@ def _from_environment(seconds: float) -> dist.Store:
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise ValueError(f"ina: without a store, {' and '.join(missing)} must be set: where the group's store is served")
-    return dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
-                         timeout=timedelta(seconds=min(seconds, SECONDS)))
+    port = os.environ["MASTER_PORT"]
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"ina: MASTER_PORT={port!r}: expected the port of the group's store, 1 to 65535")
+    return dist.TCPStore(os.environ["MASTER_ADDR"], int(port), is_master=False, timeout=timedelta(seconds=min(seconds, SECONDS)))

@@ -293,6 +293,8 @@ refused(ina.backend.join_group, -1, store())
 refused(ina.backend.join_group, None, store(), seconds=float("nan"))
 refused(ina.backend.join_group, None, "store")
 refused(ina.backend.join_group, seconds=0.3)
+os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "12a"}
+refused(ina.backend.join_group, seconds=0.3)
 refused(ina.backend.join_group, 3, store(), seconds=0.3)
 begin(2)
 refused(ina.backend.join_group, None, store())
@@ -318,10 +320,11 @@ report()
                   "ValueError: ina: seconds = nan, expected a number of seconds, 0 or more",
                   "TypeError: ina: store is a str, expected",
                   "ValueError: ina: without a store, MASTER_ADDR and MASTER_PORT must be set",
+                  "ValueError: ina: MASTER_PORT='12a': expected the port of the group's store, 1 to 65535",
                   "RuntimeError: ina: no group has let this process in within 0.3 s",
                   "RuntimeError: ina: this process has a default group already", "ValueError: ina: size = 1, expected",
                   "ValueError: ina: size = 3.0, expected", "ValueError: ina: seconds = nan, expected",
                   "ValueError: ina: seconds = -1, expected", "ValueError: ina: seconds = '1', expected",
                   "RuntimeError: ina: 1 collective(s) are in flight"]
-        assert len(report["errors"]) == 13 - rank
+        assert len(report["errors"]) == 14 - rank
         assert all(error.startswith(start) for error, start in zip(report["errors"], starts, strict=False)), report["errors"]
