@@ -8,9 +8,9 @@ static const uint64_t LONG = 300000000u;             /* 0.3 ms: more than a burs
 static const uint64_t FIRST_PENALTY = 10000000000u;  /* 10 ms */
 static const uint64_t LAST_PENALTY = 1000000000000u; /* 1 s: then a long yield is lost 0.3 % of the time */
 
-void ina_idle_init(struct ina_idle *idle, uint32_t yields, uint64_t span)
+void ina_idle_init(struct ina_idle *idle, uint32_t yields)
 {
-    *idle = (struct ina_idle){.yields = yields, .left = yields, .span = span, .penalty = FIRST_PENALTY};
+    *idle = (struct ina_idle){.yields = yields, .left = yields, .penalty = FIRST_PENALTY};
 }
 
 void ina_idle_busy(struct ina_idle *idle)

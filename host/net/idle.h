@@ -22,7 +22,7 @@ struct ina_idle {
     uint64_t penalty;    /* ps: how long the next long yield forbids them */
 };
 
-void ina_idle_init(struct ina_idle *idle, uint32_t yields, uint64_t span);
+void ina_idle_init(struct ina_idle *idle, uint32_t yields); /* span: 0 */
 void ina_idle_busy(struct ina_idle *idle);
 int ina_idle_yield(struct ina_idle *idle); /* 1: look again; 0: sleep */
 

@@ -15,9 +15,11 @@
 #include "thread.h"
 
 enum { BACKLOG = 1 << 16 /* frames: no port holds more */ };
-enum { BATCH = 32, NO_DRIVER = 0, THREAD_DRIVES = 1, CALLER_DRIVES = 2 };
+enum { BATCH = 32, BURST = 16 * BATCH /* frames of a turn that are sent */, NO_DRIVER = 0, THREAD_DRIVES = 1, CALLER_DRIVES = 2 };
 enum { YIELDS = 3, YIELDS_POLLED = 50 }; /* before it sleeps: until a bell rings, or for a nap, since none will */
 static const uint64_t POLL_PS = 50000000;       /* nap where no bell will ring: no fd, or a full ring */
+static const uint64_t GRACE_PS = 50000000;      /* for a caller to drive what nobody drives, before the thread does */
+static const uint64_t WATCH_PS = 200000000;     /* the thread looks for so long, unasked: to call it costs more */
 
 struct ticket {
     int64_t number;             /* 0: none yet */
@@ -52,6 +54,8 @@ struct ina_endpoint {
     pthread_cond_t changed;     /* a tensor is done, the driver has changed, the endpoint stops */
     pthread_cond_t work;        /* for the endpoint's own thread: drive */
     int driver, stop, stopped, waiters, in_flight;
+    int watching;               /* the endpoint's own thread looks by itself, soon */
+    uint64_t left;              /* ps: when a caller last left something that nobody drives */
     uint32_t abort_code;
     struct ina_event failure;   /* code 0: the job lives */
     struct ina_tensor queue[INA_MAX_OPS];
@@ -193,8 +197,8 @@ static void catch_up(struct ina_endpoint *e, int empty, unsigned received, uint6
     }
 }
 
-/* One round: receives, then sends what is due. Returns how many frames moved; not 0 if more may be due now. */
-static int turn(struct ina_endpoint *e, uint64_t now)
+/* One round: receives, then sends what is due, `most` frames or a few more. Returns how many frames moved; not 0 if more may be due now. */
+static int turn(struct ina_endpoint *e, int most, uint64_t now)
 {
     struct ina_packet pkts[BATCH];
     int moved = 0, n;
@@ -213,7 +217,7 @@ static int turn(struct ina_endpoint *e, uint64_t now)
         filled = e->protocol->frames_to_send(e->state, e->tensors, pkts, lent, e->caught_up);
         ina_port_tx_put(e->port, pkts, filled, now);
         moved += filled;
-    } while (filled == BATCH && moved < 16 * BATCH);
+    } while (filled == BATCH && moved < most);
     e->tx_full = filled == lent && lent < BATCH;
     return moved + exchange(e, now); /* a deadline may have passed, or a caller have said something since */
 }
@@ -245,7 +249,7 @@ static void rest(struct ina_endpoint *e, uint64_t until)
             if (fds[2].revents)
                 ina_port_drain(e->port);
             if (fds[1].revents) {
-                turn(e, ina_now()); /* the last results may lie in the port */
+                turn(e, BURST, ina_now()); /* the last results may lie in the port */
                 e->protocol->abort(e->state, INA_ERR_PEER, ina_now());
                 pthread_mutex_lock(&e->lock);
                 fail(e, &(struct ina_event){.type = INA_EVENT_FAILED, .code = INA_ERR_PEER});
@@ -268,7 +272,7 @@ static void drive(struct ina_endpoint *e, int64_t number, uint64_t until)
     uint64_t last = ina_now(); /* when frames moved */
     ina_idle_busy(&e->idle);
     for (;;) {
-        const int moved = turn(e, ina_now());
+        const int moved = turn(e, BURST, ina_now());
         pthread_mutex_lock(&e->lock);
         const int go_on = wanted(e) && !(number && e->tickets[number % INA_TICKETS].done) && !e->stop;
         publish(e); /* a tensor may take long: its counters show whether it moves */
@@ -285,21 +289,34 @@ static void drive(struct ina_endpoint *e, int64_t number, uint64_t until)
     }
 }
 
+static struct timespec at(uint64_t ps)
+{
+    return (struct timespec){.tv_sec = (time_t)(ps / 1000000000000u), .tv_nsec = (long)(ps / 1000u % 1000000000u)};
+}
+
+/* The endpoint's own thread drives what callers have left in flight, once they have had time to come back for it: who begins a sum and
+ * soon waits for it drives it, and no thread has to be woken up. */
 static void *run_thread(void *argument)
 {
     struct ina_endpoint *e = argument;
     pthread_mutex_lock(&e->lock);
     while (!e->stop) {
-        if (e->driver != NO_DRIVER || !wanted(e)) {
+        const uint64_t now = ina_now();
+        if (e->driver == NO_DRIVER && wanted(e) && (e->abort_code || now >= e->left + GRACE_PS)) {
+            e->driver = THREAD_DRIVES;
+            pthread_mutex_unlock(&e->lock);
+            drive(e, 0, UINT64_MAX);
+            pthread_mutex_lock(&e->lock);
+            e->driver = NO_DRIVER;
+            pthread_cond_broadcast(&e->changed);
+        } else if (now < e->left + WATCH_PS) {
+            const struct timespec until = at(now + GRACE_PS);
+            pthread_cond_timedwait(&e->work, &e->lock, &until);
+        } else {
+            e->watching = 0;
             pthread_cond_wait(&e->work, &e->lock);
-            continue;
+            e->watching = 1;
         }
-        e->driver = THREAD_DRIVES;
-        pthread_mutex_unlock(&e->lock);
-        drive(e, 0, UINT64_MAX);
-        pthread_mutex_lock(&e->lock);
-        e->driver = NO_DRIVER;
-        pthread_cond_broadcast(&e->changed);
     }
     pthread_mutex_unlock(&e->lock);
     return NULL;
@@ -307,23 +324,14 @@ static void *run_thread(void *argument)
 
 /* ---- callers ---------------------------------------------------------------------------------------------------- */
 
-/* With the lock: wakes the driver, or makes the endpoint's thread drive if there is none. */
-static void call_driver(struct ina_endpoint *e, int caller_drives)
+/* With the lock: wakes the driver, if there is one. */
+static void call_driver(struct ina_endpoint *e)
 {
     atomic_fetch_add(&e->calls, 1);
-    if (e->driver != NO_DRIVER) {
-        if (atomic_exchange(&e->asleep, 0)) {
-            const uint64_t one = 1;
-            (void)!write(e->wake_fd, &one, sizeof one);
-        }
-    } else if (!caller_drives) {
-        pthread_cond_signal(&e->work);
+    if (e->driver != NO_DRIVER && atomic_exchange(&e->asleep, 0)) {
+        const uint64_t one = 1;
+        (void)!write(e->wake_fd, &one, sizeof one);
     }
-}
-
-static struct timespec at(uint64_t ps)
-{
-    return (struct timespec){.tv_sec = (time_t)(ps / 1000000000000u), .tv_nsec = (long)(ps / 1000u % 1000000000u)};
 }
 
 static uint64_t end_of(uint64_t timeout_ns)
@@ -341,8 +349,38 @@ static void wait_changed(struct ina_endpoint *e, uint64_t end)
     e->waiters--;
 }
 
+/* With the lock. Nobody drives yet: faster done here than to wait until the thread has woken up. `end` 0: sends at once what is due, but
+ * does not wait. */
+static void drive_here(struct ina_endpoint *e, int64_t number, uint64_t end)
+{
+    e->driver = CALLER_DRIVES;
+    pthread_mutex_unlock(&e->lock);
+    if (end)
+        drive(e, number, end);
+    else
+        turn(e, BATCH, ina_now()); /* the caller has something else to do than to send all of a window */
+    pthread_mutex_lock(&e->lock);
+    publish(e);
+    e->driver = NO_DRIVER;
+    if (e->stop || e->waiters)
+        pthread_cond_broadcast(&e->changed);
+    if (!wanted(e))
+        return;
+    e->left = ina_now(); /* other tensors, or this one, are still on their way */
+    if (!e->watching || e->abort_code)
+        pthread_cond_signal(&e->work);
+}
+
+/* With the lock: something is new for the driver. */
+static void begin(struct ina_endpoint *e, int64_t number, uint64_t end)
+{
+    call_driver(e);
+    if (e->driver == NO_DRIVER && !e->stop)
+        drive_here(e, number, end);
+}
+
 /* With the lock: ticket or -errno. */
-static int64_t enter_tensor(struct ina_endpoint *e, const struct ina_tensor *tensor, int caller_drives)
+static int64_t enter_tensor(struct ina_endpoint *e, const struct ina_tensor *tensor)
 {
     while (e->in_flight == INA_MAX_OPS && !e->failure.code && !e->stop)
         wait_changed(e, end_of(1000000000u));
@@ -354,7 +392,6 @@ static int64_t enter_tensor(struct ina_endpoint *e, const struct ina_tensor *ten
     e->queue_ticket[e->queue_end % INA_MAX_OPS] = number;
     e->queue_end++;
     e->in_flight++;
-    call_driver(e, caller_drives);
     return number;
 }
 
@@ -363,7 +400,9 @@ int64_t ina_endpoint_submit(struct ina_endpoint *e, const struct ina_tensor *ten
     if (!ina_protocol_takes(e->protocol, tensor))
         return -EINVAL;
     pthread_mutex_lock(&e->lock);
-    const int64_t number = enter_tensor(e, tensor, 0);
+    const int64_t number = enter_tensor(e, tensor);
+    if (number > 0)
+        begin(e, 0, 0);
     pthread_mutex_unlock(&e->lock);
     return number;
 }
@@ -383,25 +422,11 @@ int ina_endpoint_amend(struct ina_endpoint *e, int64_t ticket, const struct ina_
             t->in = in;
             e->amends += !t->amended;
             t->amended = 1;
-            call_driver(e, 0);
+            begin(e, 0, 0);
         }
     }
     pthread_mutex_unlock(&e->lock);
     return result;
-}
-
-/* With the lock. Nobody drives yet: faster done here than to wait until the thread has woken up. */
-static void drive_here(struct ina_endpoint *e, int64_t number, uint64_t end)
-{
-    e->driver = CALLER_DRIVES;
-    pthread_mutex_unlock(&e->lock);
-    drive(e, number, end);
-    pthread_mutex_lock(&e->lock);
-    e->driver = NO_DRIVER;
-    if (e->stop || e->waiters)
-        pthread_cond_broadcast(&e->changed);
-    if (wanted(e))
-        pthread_cond_signal(&e->work); /* other tensors are still on their way */
 }
 
 /* With the lock. */
@@ -440,9 +465,11 @@ int64_t ina_endpoint_run(struct ina_endpoint *e, const struct ina_tensor *tensor
     const uint64_t end = end_of(timeout_ns);
     memset(event, 0, sizeof *event);
     pthread_mutex_lock(&e->lock);
-    const int64_t number = enter_tensor(e, tensor, 1);
-    if (number > 0)
+    const int64_t number = enter_tensor(e, tensor);
+    if (number > 0) {
+        begin(e, number, end);
         wait_ticket(e, number, end, event);
+    }
     pthread_mutex_unlock(&e->lock);
     return number;
 }
@@ -479,7 +506,8 @@ void ina_endpoint_abort(struct ina_endpoint *e)
     pthread_mutex_lock(&e->lock);
     if (!e->failure.code) {
         e->abort_code = INA_ERR_ABORTED;
-        call_driver(e, 0);
+        call_driver(e);
+        pthread_cond_signal(&e->work);
         while (e->abort_code && !e->stop)
             wait_changed(e, end_of(1000000000u));
     }
@@ -540,7 +568,7 @@ struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, con
     int error = errno;
     if (e->state && e->wake_fd >= 0 && (alive_fd < 0 || e->alive_fd >= 0)) {
         e->caught_up = ina_now();
-        ina_idle_init(&e->idle, port->fd < 0 ? YIELDS_POLLED : YIELDS, 0);
+        ina_idle_init(&e->idle, port->fd < 0 ? YIELDS_POLLED : YIELDS);
         protocol->init(e->state, config, e->caught_up);
         publish(e);
         error = ina_thread_start(&e->thread, "ina-endpoint", run_thread, e);
@@ -569,7 +597,7 @@ void ina_endpoint_close(struct ina_endpoint *e)
     pthread_mutex_lock(&e->lock);
     const int again = e->stop;
     e->stop = 1;
-    call_driver(e, 0);
+    call_driver(e);
     pthread_cond_signal(&e->work);
     pthread_cond_broadcast(&e->changed);
     while (e->driver != NO_DRIVER || (again && !e->stopped))

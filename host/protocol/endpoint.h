@@ -1,6 +1,6 @@
-/* Endpoint: the I/O shell of a protocol. One protocol state on one port, driven by one thread at a time: by the
- * endpoint's own, which sleeps while nothing is in flight, or by a caller that waits in ina_endpoint_run (a small tensor
- * then costs no hand-off between threads). Callers submit tensors and wait. No lock is held while packets move, no Python
+/* Endpoint: the I/O shell of a protocol. One protocol state on one port, driven by one thread at a time: by a caller that begins
+ * a tensor or waits for one (a small one then costs no hand-off between threads), or by the endpoint's own, which goes on with what
+ * nobody waits for, and else sleeps. Callers submit tensors and wait. No lock is held while packets move, no Python
  * is called: bindings release the GIL around every call.
  */
 #ifndef INA_ENDPOINT_H
@@ -24,8 +24,8 @@ void ina_endpoint_spin(struct ina_endpoint *endpoint, uint64_t spin_ps);
  * processors sleep, which takes tens of microseconds to end, and each endpoint of the job has one. 0 (at first): a few times. To be
  * called before the first tensor. */
 void ina_endpoint_yield(struct ina_endpoint *endpoint, uint64_t span_ps);
-/* Ticket (> 0) or -errno (-EPIPE: the job has failed; -EINVAL). Blocks while INA_MAX_OPS are in flight (bounded by the
- * deadline of the oldest). Buffers must stay valid until the ticket is done. */
+/* Ticket (> 0) or -errno (-EPIPE: the job has failed; -EINVAL). Sends the first frames. Blocks while INA_MAX_OPS are in flight (bounded
+ * by the deadline of the oldest). Buffers must stay valid until the ticket is done. */
 int64_t ina_endpoint_submit(struct ina_endpoint *endpoint, const struct ina_tensor *tensor);
 /* Says more of a chosen tensor's offer (struct ina_tensor: part, offer; the endpoint makes the offer that it needs): `in` is valid from now on
  * until the ticket is done, if the offer says GIVE. 0; 1: too late, the ticket is done; -EINVAL: no such ticket, or no such change. */

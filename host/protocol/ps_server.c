@@ -117,7 +117,7 @@ struct ina_ps_server *ina_ps_server_start(struct ina_port *port)
     s->port = port;
     s->jobs = ina_ps_jobs_create();
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    ina_idle_init(&s->idle, YIELDS, 0);
+    ina_idle_init(&s->idle, YIELDS);
     int error = s->jobs ? errno : ENOMEM;
     if (s->jobs && s->wake_fd >= 0) {
         error = ina_thread_start(&s->thread, "ina-ps", run, s);

@@ -238,6 +238,44 @@ static void late_calls(void)
     ina_port_close(pair[0]);
 }
 
+/* ---- callers that do not wait ------------------------------------------------------------------------------------------- */
+
+/* Whoever begins a sum sends its first frames, by itself; if nobody waits for it, it goes on all the same. */
+static void unattended(void)
+{
+    enum { MANY = 300 /* frames: more than are sent in the call */ };
+    struct world world;
+    struct ina_event event;
+    static int32_t data[WORKERS][64 * MANY];
+    start(&world, 512, 64);
+    for (uint32_t round = 0; round < 20; round++) {
+        const uint32_t count = round % 2 ? 64 * MANY : 1;
+        int64_t tickets[WORKERS];
+        struct ina_worker_stats before, after;
+        for (uint32_t i = 0; i < WORKERS; i++) {
+            for (uint32_t k = 0; k < count; k++)
+                data[i][k] = (int32_t)(k + i);
+            struct ina_tensor tensor = {.in = data[i], .out = data[i], .count = count};
+            ina_endpoint_stats(world.endpoints[i], &before, NULL);
+            tickets[i] = round % 4 < 2 ? ina_endpoint_submit(world.endpoints[i], &tensor) : ina_endpoint_run(world.endpoints[i], &tensor, 0, &event);
+            CHECK(tickets[i] > 0);
+            ina_endpoint_stats(world.endpoints[i], &after, NULL);
+            CHECK(round || after.tx_packets > before.tx_packets); /* later its thread may have the port, still */
+        }
+        for (uint32_t i = 0; i < WORKERS; i++) {
+            const uint64_t end = ina_now() + 20000000000000u;
+            while (!ina_endpoint_wait(world.endpoints[i], tickets[i], 0, &event)) {
+                CHECK(ina_now() < end); /* nobody drives what nobody waits for */
+                sched_yield();
+            }
+            CHECK(event.type == INA_EVENT_DONE);
+            for (uint32_t k = 0; k < count; k++)
+                CHECK(data[i][k] == (int32_t)(2 * k + 1));
+        }
+    }
+    stop(&world);
+}
+
 /* ---- bench ------------------------------------------------------------------------------------------------------- */
 
 struct timing {
@@ -304,6 +342,7 @@ int main(int argc, char **argv)
     } else {
         turns();
         late_calls();
+        unattended();
     }
     return 0;
 }

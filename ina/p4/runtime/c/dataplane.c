@@ -165,7 +165,7 @@ static void *loop(void *arg)
     uint64_t commands = 0, last = ina_now();
     int napped = 1;
     struct ina_idle idle;
-    ina_idle_init(&idle, dp->config.yields, 0);
+    ina_idle_init(&idle, dp->config.yields);
     while (!atomic_load_explicit(&dp->stopping, memory_order_relaxed)) {
         run_commands(dp);
         if (commands != atomic_load_explicit(&dp->commands, memory_order_relaxed)) {
