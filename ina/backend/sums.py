@@ -14,13 +14,13 @@ int32                  int32                        exact, modulo 2^32
 int8, uint8            lanes of int32 (2 or 3)      exact, modulo 2^8
 int16                  three in two int32           exact, modulo 2^16
 bool                   lanes of int32 (5 to 16)     whether any rank had True
-int64                  three int32 (24, 24, 16 bit) exact, modulo 2^64
+int64                  three int32 (21, 21, 22 bit) exact, modulo 2^64
 =====================  ===========================  =====================================================================
 
 float64 and complex128, and floats where another codec than the protocol's own is chosen: coded.py.
 
 An average of integers is exact, rounded towards zero (docs/guide/torch.md#averages-of-integers): the dividend is a sum that never
-wraps. An int32 travels as two int32 (24, 8 bit) for that, an int16 as one; the limbs of an int64 have the room.
+wraps. An int32 travels as two int32 (21, 11 bit) for that, an int16 as one; the limbs of an int64 have the room.
 
 Tensors that have to be converted are summed in pieces of 64 MiB, so that long ones need no more memory than two of them.
 
@@ -42,15 +42,13 @@ import torch
 from ina.aggregation import protocols
 from ina.aggregation.worker import Route
 from ina.backend.arguments import dtypes, is_plain
-from ina.base.native import lib
+from ina.base.native import CData, lib
 from ina.codecs.lanes import Packing, Shorts
 from ina.codecs.pointers import pointer
 
 Number = TypeVar("Number", int, torch.Tensor)
 STAGE = 64 << 20  # bytes, at most, of the buffer of one sum that is not a tensor's own memory
 WORD = torch.int32.itemsize  # bytes
-LIMB_BITS = 24  # sums of 32 limbs fit an int32
-_LIMB = (1 << LIMB_BITS) - 1
 _KEYS = {torch.float64: torch.int64, torch.int64: torch.int64}  # of these for maxima and minima; else int32
 _FLOATS_OF_KEYS = {torch.int32: torch.float32, torch.int64: torch.float64}  # of as many bits
 _TRAVELS_AS = {
@@ -334,7 +332,7 @@ def scaling(factor: float | torch.Tensor, dtype: torch.dtype) -> Callable[[torch
 
     def multiply(flat: torch.Tensor) -> torch.Tensor:
         product = flat.to(torch.int64, copy=True).contiguous()
-        memory = pointer(product.numpy())
+        memory = _pointer(product)
         lib.ina_fraction_multiply(product.numel(), memory, mantissa, shift, memory)
         return product.to(dtype)
 
@@ -370,12 +368,9 @@ def _encode(flat: torch.Tensor, words_each: int) -> torch.Tensor:
     if flat.dtype == torch.complex64:
         return torch.view_as_real(flat.resolve_conj()).reshape(-1).clone()
     if words_each > 1:
-        limbs = torch.empty(words_each, flat.numel(), dtype=torch.int32)
-        part = torch.empty_like(flat)
-        for i in range(words_each):
-            torch.bitwise_right_shift(flat, i * LIMB_BITS, out=part)
-            limbs[i] = part.bitwise_and_(_LIMB) if i < words_each - 1 else part
-        return limbs.view(-1)
+        limbs = torch.empty(words_each * flat.numel(), dtype=torch.int32)
+        lib.ina_integers_split(flat.numel(), _pointer(flat.to(torch.int64)), words_each, _pointer(limbs))
+        return limbs
     return flat.to(_TRAVELS_AS[flat.dtype], copy=True)
 
 
@@ -384,11 +379,7 @@ def _decode(buffer: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if dtype == torch.complex64:
         return torch.view_as_complex(buffer.view(-1, 2))
     if dtype == torch.int64:
-        low, middle, high = buffer.view(3, -1)
-        total = high.to(torch.int64)
-        for limb in (middle, low):
-            total.bitwise_left_shift_(LIMB_BITS).add_(limb)
-        return total
+        return _of_limbs(lib.ina_integers_join, buffer, _WORDS[dtype])
     return buffer.to(dtype)
 
 
@@ -396,15 +387,18 @@ def _average(buffer: torch.Tensor, dtype: torch.dtype, words_each: int, size: in
     """Returns the sums of integers in ``buffer`` divided by ``size`` and rounded towards zero, flat, of ``dtype``."""
     if words_each == 1:
         return buffer.div_(size, rounding_mode="trunc").to(dtype)
-    limbs = buffer.view(words_each, -1)
-    quotient = torch.zeros(limbs.shape[1], dtype=torch.int64)
-    rest = torch.zeros_like(quotient)
-    for limb in reversed(limbs):  # by long division, rounded down: the quotient fits the type, though the sum may not
-        rest.bitwise_left_shift_(LIMB_BITS).add_(limb)
-        digit = torch.div(rest, size, rounding_mode="floor")
-        rest.sub_(digit, alpha=size)
-        quotient.bitwise_left_shift_(LIMB_BITS).add_(digit)
-    return quotient.add_((quotient < 0) & (rest > 0)).to(dtype)
+    return _of_limbs(lib.ina_integers_average, buffer, words_each, size).to(dtype)
+
+
+def _of_limbs(function: Callable[..., None], buffer: torch.Tensor, words_each: int, *divisor: int) -> torch.Tensor:
+    """Returns int64 that ``function`` computes of limbs, which are int64 already where Gloo has summed them."""
+    whole = torch.empty(buffer.numel() // words_each, dtype=torch.int64)
+    function(whole.numel(), _pointer(buffer.to(torch.int64)), words_each, *divisor, _pointer(whole))
+    return whole
+
+
+def _pointer(tensor: torch.Tensor) -> CData:
+    return pointer(tensor.numpy())
 
 
 def placement(inputs: Sequence[tuple[torch.Tensor, int]], results: Sequence[tuple[torch.Tensor, int]], words: int,

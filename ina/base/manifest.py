@@ -29,6 +29,7 @@ BOUND = (
     "host/net/port_link.h",
     "host/net/port_probe.h",
     "host/codec/fraction.h",
+    "host/codec/integers.h",
     "host/codec/halves.h",
     "host/codec/lanes.h",
     "host/codec/levels.h",

@@ -146,6 +146,19 @@ def test_averages_of_integers_are_exact_and_rounded_towards_zero(dtype, n, count
     assert results is sources or all(torch.equal(a, b) for a, b in zip(sources, copies, strict=True)), "inputs changed"
 
 
+@pytest.mark.parametrize("average", (False, True))
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_a_thousand_ranks_do_not_overflow_what_they_travel_in(dtype, average):
+    """Trees of switches add up to 1,024 workers."""
+    info, n = torch.iinfo(dtype), 1024
+    for values in ([info.max] * 2, [info.min] * 2, [-1 % (info.max + 1) if info.min == 0 else -1, info.max // 3]):
+        ranks = [torch.tensor(values, dtype=dtype) for _ in range(n)]
+        switch([reduction(t, t, n, average=average) for t in ranks])
+        totals = [n * value for value in values]
+        wrapped = torch.tensor([(total - info.min) % (info.max - info.min + 1) + info.min for total in totals], dtype=dtype)
+        assert ranks[0].tolist() == ranks[-1].tolist() == (values if average else wrapped.tolist())
+
+
 def at_an_odd_address(tensor: torch.Tensor) -> torch.Tensor:
     memory = bytearray(1) + bytearray(tensor.numpy().tobytes())
     odd = torch.frombuffer(memory, dtype=tensor.dtype, offset=1)

@@ -227,7 +227,7 @@ def test_every_codec_makes_the_same_bytes_on_the_oldest_processor(oldest, monkey
 
 
 def test_integers_in_lanes_and_factors_are_the_same_on_the_oldest_processor(oldest):
-    """Loops that no codec of floats calls: bytes and shorts in lanes, and integers times a fraction."""
+    """Loops that no codec of floats calls: bytes and shorts in lanes, integers in limbs, and times a fraction."""
     rng = np.random.default_rng(5)
     data = rng.integers(0, 256, 8 * 1001, np.uint8)
 
@@ -250,6 +250,14 @@ def test_integers_in_lanes_and_factors_are_the_same_on_the_oldest_processor(olde
         lib.ina_lanes_pack_shorts(1001, at("int16_t", data), at("int32_t", words))
         lib.ina_lanes_sum_shorts(1001, at("int32_t", words), at("int16_t", sums))
         lib.ina_fraction_multiply(1001, at("int64_t", data), 3 << 50, 52, at("int64_t", products))
-        return output + words.tobytes() + sums.tobytes() + products.tobytes()
+        output += words.tobytes() + sums.tobytes() + products.tobytes()
+        limbs, wide = np.zeros(3 * 1001, np.int32), np.zeros(3 * 1001, np.int64)
+        lib.ina_integers_split(1001, at("int64_t", data), 3, at("int32_t", limbs))
+        wide[:] = limbs
+        output += limbs.tobytes()
+        for join, divisor in ((lib.ina_integers_join, ()), (lib.ina_integers_average, (7,))):
+            join(1001, at("int64_t", wide), 3, *divisor, at("int64_t", products))
+            output += products.tobytes()
+        return output
 
     assert bytes_of(*oldest) == bytes_of(native.ffi, native.lib)
