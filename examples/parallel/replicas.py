@@ -22,13 +22,17 @@ import common
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
-import torchft
-import torchft.coordination
 from common import BATCH, RATE, STEPS, batch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import ina.backend
+
+try:
+    import torchft
+    import torchft.coordination
+except ModuleNotFoundError as error:
+    sys.exit(f"replicas.py: {error}; pip install 'ina[torchft]' installs it")
 
 FATAL = STEPS // 2  # the step in which a replica is killed
 WAIT = timedelta(seconds=30)
