@@ -35,7 +35,7 @@ from ina.backend.work import Ended
 group, rank, done = dist.group.WORLD, dist.get_rank(), Ended([])
 dist.all_reduce(torch.zeros(1))
 endpoint, kind = group._job._endpoint, type(group)
-whole, submit = kind.allreduce, Job.submit
+whole, submit = kind.allreduce, Job.run
 def nothing(self, *args): return done
 def at_once(self, *args): return 0, 0, True
 sizes, rounds = json.loads(sys.argv[1])
@@ -56,12 +56,12 @@ for size in sizes:
         for name, call in layers.items():
             dist.barrier()
             kind.allreduce = nothing if name == "torch" else whole
-            Job.submit = at_once if name == "python" else submit
+            Job.run = at_once if name == "python" else submit
             start = time.perf_counter()
             for _ in range(block):
                 call()
             seconds = (time.perf_counter() - start) / block
-            kind.allreduce, Job.submit = whole, submit
+            kind.allreduce, Job.run = whole, submit
             tensor.fill_(1e-3)
             if turn >= 0:
                 times[name].append(seconds)

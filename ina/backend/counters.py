@@ -44,8 +44,10 @@ class Counters:
     plans      by tensor: how it travels, where it was measured or auto-sparse chose, and why
     late       by rank: how many collectives have waited for it for half a second or longer, and for how many seconds
     ready      sums of those ranks that were ready: rounds, partial ones, those without any rank, and by rank how many it was
-    not in run_by     who runs the jobs' switches: jobs of each, and of those that ranks run how often this rank did, on how
-    many packets worker     the sum of the native worker statistics over all jobs: packets, retransmissions, time-outs, drops ...
+               not in
+    run_by     who runs the jobs' switches: jobs of each, and of those that ranks run how often this rank did, on how many
+               packets
+    worker     the sum of the native worker statistics over all jobs: packets, retransmissions, time-outs, drops ...
     """
 
     def __init__(self) -> None:
@@ -90,15 +92,26 @@ class Counters:
         """Counts a collective through the switch; ``finished`` must follow."""
         elements = sum(0 if part.in_rounds else part.elements for part in parts)
         with self._lock:
-            totals = self._switch  # one by one: Counter.update takes longer than all the rest
-            totals["calls"] += 1
-            totals["sums"] += len(parts)
-            totals["elements"] += elements
-            totals["bytes"] += INT32.bytes(elements)
-            self._calls[collective]["switch"] += 1
+            self._count(collective, len(parts), elements)
             if self._in_flight == 0:
                 self._busy_since = time.monotonic()
             self._in_flight += 1
+
+    def ended(self, collective: str, part: Sum, began: float) -> None:
+        """Counts a collective through the switch that has begun and ended in its call, one sum. ``began``: seconds of the
+        monotonic clock."""
+        with self._lock:
+            self._count(collective, 1, 0 if part.in_rounds else part.elements)
+            if self._in_flight == 0:
+                self._busy += time.monotonic() - began
+
+    def _count(self, collective: str, sums: int, elements: int) -> None:
+        totals = self._switch  # one by one: Counter.update takes longer than all the rest
+        totals["calls"] += 1
+        totals["sums"] += sums
+        totals["elements"] += elements
+        totals["bytes"] += INT32.bytes(elements)
+        self._calls[collective]["switch"] += 1
 
     def travelled(self, words: int) -> None:
         """Counts a codec's round, whose size is not known before it begins."""

@@ -201,15 +201,20 @@ class Job:
                 except OSError as error:
                     raise OSError(f"INA_CAPTURE={folder} cannot be made: {error}") from error
                 port.with_capture(folder / f"{self.name.replace('/', '-')}-worker{attachment.worker}.pcap")
-            yields = kind.yields if self.size <= len(os.sched_getaffinity(0)) else 0.0
+            yields = kind.yields
             return Endpoint(self.config, port, -1 if attachment.outlives else self.client.fileno(), kind.spin, yields)
         except OSError as error:
             port.close()
             self.failure = f"ina: job {self.name!r}: {error}"
             raise RuntimeError(self.failure) from None
 
-    def submit(
-        self, tensor: torch.Tensor, average: bool, mark: int, seconds: float = 0.0, reduction: int = protocols.SUM,
+    def submit(self, tensor: torch.Tensor, average: bool, mark: int) -> tuple[int, int]:
+        """Begins the sum of a contiguous tensor over the ranks, in place. Returns ticket and number, for ``wait``; arguments and
+        errors as of ``run``."""
+        return self.run(tensor, average, mark, 0.0)[:2]
+
+    def run(
+        self, tensor: torch.Tensor, average: bool, mark: int, seconds: float, reduction: int = protocols.SUM,
         route: Route | None = None,
     ) -> tuple[int, int, bool]:
         """Reduces a contiguous tensor in place: its sum over the ranks, or along a ``route``, or another ``reduction``. Returns

@@ -34,7 +34,6 @@ from ina.backend.calls import COLLECTIVE, NO_RESULT, collective, in_place
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.settings import Options
-from ina.backend.through_gloo import INTEGERS
 from ina.backend.ways import GLOOS, MEASURED, Ways
 from ina.backend.work import Agreed, Together
 from ina.codecs import Call, Codec
@@ -65,7 +64,7 @@ class Reductions(Ways):
         super().__init__(store, rank, size, timeout, name, options)
         self._steps = itertools.count()  # sums by the group's codec, for its seeds
         self._asked: dict[str, Codec] = {}
-        self._known_sums: dict[tuple[object, ...], Agreed | None] = {}  # by type, operation, length; None: not as they are
+        self._known_sums: dict[tuple[object, ...], Agreed | None] = {}  # by type, operation, length; None: the long way decides
 
     @ended_or
     @in_place
@@ -75,23 +74,31 @@ class Reductions(Ways):
         return self._allreduce("allreduce", tensors, options_of(c10d.AllreduceOptions(), opts, timeout, reduceOp=op))
 
     def _allreduce_direct(self, tensors: object, opts: object) -> dist.Work | None:
-        """All-reduces one tensor that travels as it is, if that may end in this call. None: the long way decides."""
+        """All-reduces one tensor that is one sum, as the long way would. None: the long way decides."""
         if type(opts) is not c10d.AllreduceOptions or type(tensors) is not list or len(tensors) != 1:
             return None
         tensor, state = tensors[0], self._group_state
         if type(tensor) not in PLAIN_TENSORS or not tensor.is_cpu or tensor.layout != torch.strided or not is_plain(tensor):
             return None
         agreed = self._known_sum(tensor, opts.reduceOp)
-        if agreed is None or not direct.possible(state, opts) or not self._stager.idle or state.interrupted():
+        if agreed is None or not direct.possible(state) or not self._stager.idle or state.interrupted():
+            return None
+        asynchronous = getattr(opts, "asyncOp", True)  # torch before 2.8 has no asyncOp
+        if asynchronous and not agreed.as_it_is:
             return None
         with state.inside("allreduce"):
             state.number(by_all=True)
-            next(self._steps)
-            return self._direct("allreduce", tensors, sums.Sum.of(tensor, average=opts.reduceOp == dist.ReduceOp.AVG), agreed)
+            average, step = opts.reduceOp == dist.ReduceOp.AVG, next(self._steps)
+            if agreed.as_it_is:
+                part = sums.Sum.of(tensor, average=average)
+            else:
+                with torch.no_grad():
+                    part, = self._sums_of(tensor, tensor, average, step)
+            return self._direct("allreduce", tensors, part, agreed, asynchronous)
 
     def _known_sum(self, tensor: torch.Tensor, op: dist.ReduceOp) -> Agreed | None:
-        """Returns what the ranks have in common of the all-reduce of such a tensor; None: it does not travel as it is, or it is
-        not known yet whether through the switch."""
+        """Returns what the ranks have in common of the all-reduce of such a tensor; None: it is not one sum, or it is not known
+        yet whether through the switch."""
         job = self._job
         if job is None or job.refusal != "":
             return None
@@ -99,18 +106,22 @@ class Reductions(Ways):
         if key not in self._known_sums:
             if len(self._known_sums) == KNOWN:
                 self._known_sums.clear()
-            self._known_sums[key] = self._plain_sum(tensor, op)
+            self._known_sums[key] = self._one_sum(tensor, op)
         return self._known_sums[key]
 
-    def _plain_sum(self, tensor: torch.Tensor, op: dist.ReduceOp) -> Agreed | None:
+    def _one_sum(self, tensor: torch.Tensor, op: dist.ReduceOp) -> Agreed | None:
         """Returns the same, of a group whose job is admitted."""
-        as_it_is = tensor.dtype in (torch.float32, *sums.HALVES) or (tensor.dtype == torch.int32 and op == dist.ReduceOp.SUM)
-        chosen = self._allowed is not None or (tensor.dtype in INTEGERS and tensor.numel() > self._packet_values())
-        if not (as_it_is and is_one_of(op, SUMS[:2]) and tensor.numel()) or chosen or self._why_not_reduce([tensor], op):
+        average = op == dist.ReduceOp.AVG
+        chosen = self._allowed is not None or self._either_way({tensor.dtype}, tensor.numel(), op)
+        if not (is_one_of(op, SUMS[:2]) and tensor.numel()) or chosen or self._why_not_reduce([tensor], op):
             return None
-        if self._codec_of(tensor.dtype) and not self._fits(tensor):
+        if average and tensor.dtype == torch.bool:
+            return None  # an error
+        with torch.no_grad():
+            parts = self._sums_of(tensor, tensor, average, 0)
+        if len(parts) > 1:
             return None
-        return Agreed.of("allreduce", self._with_codec(self._summed(op, [tensor])), [sums.Sum.of(tensor)])
+        return Agreed.of("allreduce", self._with_codec(self._summed(op, [tensor])), parts)
 
     @in_place
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: object = None) -> dist.Work:

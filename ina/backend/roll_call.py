@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch.distributed as dist
 
@@ -27,8 +27,7 @@ class Disagreement(RuntimeError):
     """The switch's result says that the ranks are in different collectives."""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A collective of this rank. Two of one number agree if ``way`` and ``agreed`` are equal."""
 
     number: int  # in the life of the group

@@ -31,7 +31,7 @@ from ina.backend.planner import Planner
 from ina.backend.settings import Options
 from ina.backend.spans import span
 from ina.backend.through_gloo import INTEGERS
-from ina.backend.work import Agreed, GlooWork, SwitchWork
+from ina.backend.work import Agreed, Ended, GlooWork, SwitchWork
 from ina.codecs.planner import GLOO as THROUGH_GLOO
 from ina.codecs.planner import allowed
 
@@ -127,18 +127,25 @@ class Ways(Membership):
 
     def _faster_if_equal(self, collective: str, tensors: Sequence[torch.Tensor], through_switch: Callable[[], dist.Work],
                          through_gloo: Callable[[str], dist.Work], op: dist.ReduceOp | None = None) -> dist.Work:
-        """Runs a collective as `_faster` does, where both ways give the same bits: it moves values, or has integers that Gloo
-        adds up or compares; with codec "auto", whose sums follow times anyway, also sums of float32. Not what one packet has."""
-        elements, types = sum(tensor.numel() for tensor in tensors), {tensor.dtype for tensor in tensors}
-        summed = op is not None and is_one_of(op, SUMS[:1])
-        equal = op is None or (types <= INTEGERS and (summed or is_one_of(op, EXTREMA)))
-        chosen = self._allowed is not None and summed and types == {torch.float32}
-        if not (equal or chosen) or not types <= GLOOS or elements <= self._packet_values():
+        """Runs a collective as `_faster` does, where it may go either way."""
+        elements = sum(tensor.numel() for tensor in tensors)
+        if not self._either_way({tensor.dtype for tensor in tensors}, elements, op):
             return through_switch()
         kind = "" if op is None else f"{op_name(op)} of "
         size = 1 << elements.bit_length()
         title = f"{collective}: {kind}{size // 2:,} to {size - 1:,} {dtypes(tensors[:1])}"
         return self._faster(title, through_switch, through_gloo)
+
+    def _either_way(self, types: set[torch.dtype], elements: int, op: dist.ReduceOp | None) -> bool:
+        """Returns True if times decide, as both ways give the same bits: it moves values, or has integers that Gloo adds up or
+        compares; with codec "auto", whose sums follow times anyway, also sums of float32. Not what one packet has."""
+        if not self._chooses or not types <= GLOOS or elements <= self._packet_values():
+            return False
+        if op is None:
+            return True
+        summed = is_one_of(op, SUMS[:1])
+        equal = types <= INTEGERS and (summed or is_one_of(op, EXTREMA))
+        return equal or (self._allowed is not None and summed and types == {torch.float32})
 
     def _measured(self, title: str, allowed: tuple[str, ...], values: torch.Tensor | None,
                   start: Callable[[str], dist.Work]) -> dist.Work:
@@ -181,19 +188,25 @@ class Ways(Membership):
         with torch.no_grad(), span(f"ina:{torch_name(collective)} encode"):
             parts = encode()
         common = Agreed.of(collective, agreed, parts)
-        if len(parts) == 1 and (parts[0].elements or parts[0].route) and direct.possible(self._group_state, opts):
-            return self._direct(collective, outputs, parts[0], common)
+        asynchronous = getattr(opts, "asyncOp", True)  # torch before 2.8 has no asyncOp
+        if len(parts) == 1 and (parts[0].elements or parts[0].route) and self._goes_directly(parts[0], asynchronous):
+            return self._direct(collective, outputs, parts[0], common, asynchronous)
         work = SwitchWork(self._group_state, self._joined_job(), collective, outputs, parts, common)
         COUNTERS.through_switch(collective, work.parts)
         self._forget_ended()
-        work.submit(getattr(opts, "asyncOp", True))  # torch before 2.8 has no asyncOp
+        work.submit(asynchronous)
         self._in_flight.append(work)
         return work
 
-    def _direct(self, collective: str, outputs: list[torch.Tensor], part: sums.Sum, agreed: Agreed) -> dist.Work:
+    def _goes_directly(self, part: sums.Sum, asynchronous: bool) -> bool:
+        """Returns True if the sum may begin in its call: one that holds memory of its own only if it also ends there."""
+        return not (asynchronous and part.staged) and direct.possible(self._group_state)
+
+    def _direct(self, collective: str, outputs: list[torch.Tensor], part: sums.Sum, agreed: Agreed,
+                asynchronous: bool) -> dist.Work:
         self._forget_ended()
-        work = direct.run(self._group_state, self._joined_job(), collective, outputs, part, agreed)
-        if not work.is_completed():
+        work = direct.run(self._group_state, self._joined_job(), collective, outputs, part, agreed, asynchronous)
+        if not isinstance(work, Ended):
             self._in_flight.append(work)
         return work
 

@@ -230,13 +230,14 @@ class Agreed:
 
     text: str
     mark: int
+    as_it_is: bool  # one sum, in the tensor's own memory
 
     @classmethod
     def of(cls, collective: str, agreed: str, parts: Sequence[Sum]) -> Agreed:
         """``agreed``: text beyond the collective and its numbers of elements."""
         counts = [part.elements if part.alike else 0 for part in parts]
         text = f"{collective} {agreed}{', ' * bool(agreed)}{'+'.join(map(str, counts)) or 0} words"
-        return cls(text, zlib.crc32(text.encode()))
+        return cls(text, zlib.crc32(text.encode()), len(parts) == 1 and not parts[0].converts)
 
 
 @all_eager
@@ -301,7 +302,7 @@ class SwitchWork(LazyWork):
                 with self.as_called(), span(f"ina:{self._name} encode"):
                     buffer = part.begin()
                 stay = SLICE if part is self.parts[-1] and not self._asynchronous and part.meanwhile is None else 0.0
-                ticket, number, _ = self._job.submit(buffer, part.average, self._mark, stay, part.reduction, part.route)
+                ticket, number, _ = self._job.run(buffer, part.average, self._mark, stay, part.reduction, part.route)
                 if part.meanwhile is not None:
                     with self.as_called(), span(f"ina:{self._name} encode"):
                         part.meanwhile()
@@ -353,7 +354,10 @@ class SwitchWork(LazyWork):
                 if not self._job.wait(ticket, number, title, remaining):
                     return False
                 between = self._between and part is self.parts[self._started]
-                with self.as_called(), span(f"ina:{self._name} decode"):
+                if part.converts:
+                    with self.as_called(), span(f"ina:{self._name} decode"):
+                        ended = part.end()
+                else:
                     ended = part.end()
                 self._waiting.popleft()
                 if between:  # `send` does nothing before this: no other thread has touched them

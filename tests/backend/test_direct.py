@@ -24,7 +24,7 @@ class Job:
         self.open: set[int] = set()
         self.most = 0
 
-    def submit(self, buffer, average, mark, seconds, reduction, route):
+    def run(self, buffer, average, mark, seconds, reduction, route):
         if self.failed:
             raise RuntimeError(self.failure)
         number = len(self.sums)
@@ -81,8 +81,8 @@ def group():
     assert COUNTERS._in_flight == 0, "collectives that have ended, or failed, are not in flight"
 
 
-def go(group: GroupState, job: Job, part: Sum, tensor: torch.Tensor):
-    return direct.run(group, job, "allreduce", [tensor], part, Agreed.of("allreduce", "", [part]))
+def go(group: GroupState, job: Job, part: Sum, tensor: torch.Tensor, asynchronous: bool = False):
+    return direct.run(group, job, "allreduce", [tensor], part, Agreed.of("allreduce", "", [part]), asynchronous)
 
 
 def staged(tensor: torch.Tensor) -> Sum:
@@ -151,12 +151,18 @@ def test_what_waits_for_memory_comes_first(group):
     for _ in range(STAGED + 1):
         part = staged(torch.ones(4, dtype=torch.int32))
         SwitchWork(group, job, "allreduce", [], [part], Agreed.of("", "", [part])).submit(asynchronous=True)
-    options = torch.distributed.AllreduceOptions()
-    options.asyncOp = False
-    assert group.sums_wait and not direct.possible(group, options)
-    assert direct.possible(GroupState(lambda: 60.0, None), options)
-    options.asyncOp = True
-    assert not direct.possible(GroupState(lambda: 60.0, None), options)
+    assert group.sums_wait and not direct.possible(group)
+    assert direct.possible(GroupState(lambda: 60.0, None))
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("count", (1, 3))
+def test_what_is_asynchronous_only_begins(group, count):
+    tensor = torch.arange(4, dtype=torch.int32)
+    job = Job(late=(0,))
+    work = go(group, job, Rounds(tensor, count), tensor, asynchronous=True)
+    assert isinstance(work, SwitchWork) and job.open == {0} and tensor.tolist() == [0, 1, 2, 3]
+    assert work.wait() and tensor.tolist() == [value << count for value in range(4)]
 
 
 BODY = """
@@ -165,8 +171,8 @@ from ina.backend import direct
 rank, n = start()
 taken = []
 def counted(*args, run=direct.run):
-    work = run(*args)
-    taken.append(type(work).__name__)
+    work, asynchronous = run(*args), args[-1]
+    taken.append("asynchronous" if asynchronous else type(work).__name__)
     return work
 direct.run = counted
 class Own(torch.Tensor):
@@ -206,7 +212,7 @@ for kind in range(40):  # other collectives, and which rank comes late
     word = torch.tensor([kind + rank, 7]); dist.broadcast(word, kind % n)
     if word.tolist() != [kind + kind % n, 7]: wrong.append(["broadcast", kind])
     dist.barrier()
-say(wrong=wrong, ended=taken.count("Ended"), long=taken.count("SwitchWork"), calls=ina.backend.stats()["calls"])
+say(wrong=wrong, ended=taken.count("Ended"), long=taken.count("SwitchWork"), begun=taken.count("asynchronous"))
 dist.destroy_process_group()
 """
 
@@ -215,7 +221,7 @@ dist.destroy_process_group()
 @pytest.mark.later
 def test_ranks_may_come_by_different_ways(tmp_path):
     for report in succeed(run(tmp_path, 3, BODY, timeout=300)):
-        assert report["wrong"] == [] and report["ended"] > 200
+        assert report["wrong"] == [] and report["ended"] > 200 and report["begun"] > 10
         assert report["long"] > 0, "the others of a rank that is late"
 
 

@@ -26,7 +26,7 @@ class Job:
         self.sums: list[torch.Tensor] = []
         self.most = self.done = 0
 
-    def submit(self, buffer, average, mark, seconds, reduction, route):
+    def run(self, buffer, average, mark, seconds, reduction, route):
         if self.failed:
             raise RuntimeError(self.failure)
         self.sums.append(buffer)

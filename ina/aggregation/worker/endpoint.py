@@ -95,13 +95,18 @@ class Endpoint(Closing):
         """Starts a sum in place like ``submit_at``, and drives the protocol in this thread for up to ``seconds``. Returns the
         ticket, and True if the sum is there: then nobody has to wait for it."""
         tensor = self._described(address, address, count, np.dtype(dtype), average, tag, reduction, route)
+        ticket, event = self._run(tensor, (owner, route), round(seconds * 1e9))
+        return ticket, event is not None and event.code == lib.INA_OK
+
+    def _run(self, tensor: CData, owner: object, nanoseconds: int) -> tuple[int, CData | None]:
+        """Starts a sum, and drives it for so long. Returns its ticket, and what became of it; None: not done."""
         event = ffi.new("struct ina_event *")
         self._make_room()
-        ticket = self._check(lib.ina_endpoint_run(self._endpoint, tensor, round(seconds * 1e9), event))
-        complete = bool(event.type) and event.code == lib.INA_OK
-        if not complete:
-            self._arrays[ticket] = owner, route
-        return ticket, complete
+        ticket = self._check(lib.ina_endpoint_run(self._endpoint, tensor, nanoseconds, event))
+        if event.type and event.code == lib.INA_OK:
+            return ticket, event
+        self._arrays[ticket] = owner
+        return ticket, event if event.type else None
 
     def _described(self, source: int, out: int, count: int, dtype: np.dtype, average: bool, tag: int, reduction: int,
                    route: Route | None) -> CData:
@@ -142,12 +147,11 @@ class Endpoint(Closing):
         tensor = ffi.new("struct ina_tensor *")
         out = source if out is None else out
         fill_tensor(tensor, source, out, average, tag, self._checked(reduction))
-        event = ffi.new("struct ina_event *")
         slice_ns = next(_slices(timeout))
-        ticket = self._check(lib.ina_endpoint_run(self._endpoint, tensor, slice_ns, event))
-        if event.type:
+        ticket, event = self._run(tensor, (source, out), slice_ns)
+        if event is not None:
+            self._forget(ticket)
             return self._finished(event)
-        self._arrays[ticket] = source, out
         return self.wait(ticket, None if timeout is None else max(0.0, timeout - slice_ns / 1e9))
 
     def _checked(self, reduction: int) -> int:

@@ -232,8 +232,8 @@ def test_a_groups_job_comes_back_by_itself(running, monkeypatch):
                 running.controller.kill()
             tensors = [torch.full((100_000,), float(rank + step)) for rank in range(2)]
             tickets = [job.submit(tensor, False, 0) for job, tensor in zip(jobs, tensors, strict=True)]
-            for job, (ticket, number, _) in zip(jobs, tickets, strict=True):
-                assert job.wait(ticket, number, "all-reduce", LONG)
+            for job, ticket in zip(jobs, tickets, strict=True):
+                assert job.wait(*ticket, "all-reduce", LONG)
             assert all((tensor == 1 + 2 * step).all() for tensor in tensors)
             if step:
                 running.begin()

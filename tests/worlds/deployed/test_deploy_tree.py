@@ -218,8 +218,8 @@ def test_a_job_goes_on_over_another_root(make, begin, monkeypatch):
             tickets = [job.submit(tensor, False, 0) for job, tensor in zip(jobs, tensors, strict=True)]
             if not step:
                 tree.kill(root)
-            for job, (ticket, number, _) in zip(jobs, tickets, strict=True):
-                assert job.wait(ticket, number, "all-reduce", LONG)
+            for job, ticket in zip(jobs, tickets, strict=True):
+                assert job.wait(*ticket, "all-reduce", LONG)
             assert all((tensor == 1 + 2 * step).all() for tensor in tensors)
         assert tree.ask("jobs")["jobs"]["group"]["root"] == ({"root", "root2"} - {root}).pop()
     finally:
