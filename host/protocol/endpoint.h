@@ -21,7 +21,7 @@ struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, con
  * wait on, on machines with a processor to spare. 0 (at first): it does not. */
 void ina_endpoint_spin(struct ina_endpoint *endpoint, uint64_t spin_ps);
 /* Before it sleeps, the driver gives its processor away and looks again for so long (idle.h), as long as it comes back at once: where
- * processors sleep, which takes tens of microseconds to end, and each endpoint of the job has one. 0 (at first): a few times. To be
+ * processors sleep, which takes tens of microseconds to end, or others of the job wait for this one. 0 (at first): a few times. To be
  * called before the first tensor. */
 void ina_endpoint_yield(struct ina_endpoint *endpoint, uint64_t span_ps);
 /* Ticket (> 0) or -errno (-EPIPE: the job has failed; -EINVAL). Sends the first frames. Blocks while INA_MAX_OPS are in flight (bounded

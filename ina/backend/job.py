@@ -201,8 +201,8 @@ class Job:
                 except OSError as error:
                     raise OSError(f"INA_CAPTURE={folder} cannot be made: {error}") from error
                 port.with_capture(folder / f"{self.name.replace('/', '-')}-worker{attachment.worker}.pcap")
-            yields = kind.yields
-            return Endpoint(self.config, port, -1 if attachment.outlives else self.client.fileno(), kind.spin, yields)
+            alive = -1 if attachment.outlives else self.client.fileno()
+            return Endpoint(self.config, port, alive, kind.spin, kind.yields)
         except OSError as error:
             port.close()
             self.failure = f"ina: job {self.name!r}: {error}"

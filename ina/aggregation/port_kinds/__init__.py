@@ -58,7 +58,7 @@ class PortKind:
     rto_min_network: ClassVar[float] = RTO_MIN_NETWORK  # at one that runs already, perhaps elsewhere
     check_words: ClassVar[str] = ""  # of protocols.CHECKS, at the switch process of the job itself; "": the protocol's default
     spin: ClassVar[float] = 0.0  # seconds after a frame for which the port is looked at without pause
-    yields: ClassVar[float] = 0.0  # seconds for which a rank with a processor of its own yields it before it sleeps
+    yields: ClassVar[float] = 0.0  # seconds for which a rank that waits gives its processor away before it sleeps
 
     @property
     def form(self) -> str:
