@@ -354,7 +354,7 @@ class SwitchWork(LazyWork):
                 if not self._job.wait(ticket, number, title, remaining):
                     return False
                 between = self._between and part is self.parts[self._started]
-                if part.converts:
+                if part.converts or spans.observed():
                     with self.as_called(), span(f"ina:{self._name} decode"):
                         ended = part.end()
                 else:
