@@ -1,9 +1,17 @@
-/* A shared switch under sanitizers: a thread at each seat, which all run it, and a process that ends in the middle of a packet.
+/* A shared switch under sanitizers: a thread at each seat, which all run it, and a process that ends in the middle of a packet. With
+ * "turns N": the threads alone, N frames of each. With "steps N": a process that runs it is killed, and stopped, after each of its
+ * instructions, or each N-th.
  *
  * The program numbers frames and sends each to all seats: whoever ran it, all get the same numbers in the same order, and none
  * waits for a frame that nobody runs. */
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,8 +28,9 @@
         } \
     } while (0)
 
-enum { SEATS = 4, FRAMES = 5000, AHEAD = 4, RING = 64 /* 2 * SEATS * AHEAD, and more */, BYTES = 64 };
+enum { SEATS = 4, AHEAD = 4, RING = 64 /* 2 * SEATS * AHEAD, and more */, BYTES = 64 };
 static const uint64_t SECOND = 1000000000000u, FATAL = 99;
+static uint64_t frames = 5000; /* of each seat */
 
 struct frame {
     uint8_t ethernet[16];
@@ -85,18 +94,18 @@ struct seat {
     struct ina_shared_turns turns;
 };
 
-/* Sends FRAMES frames, none of them before those of all seats have come that were AHEAD earlier. */
+/* Sends its frames, none of them before those of all seats have come that were AHEAD earlier. */
 static void *take_part(void *argument)
 {
     struct seat *seat = argument;
     struct ina_port *port = open_seat(seat->number, &seat->turns);
     CHECK(port);
     uint64_t sent = 0, received[SEATS] = {0}, all = 0;
-    while (all < (uint64_t)SEATS * FRAMES) {
-        uint64_t least = FRAMES;
+    while (all < SEATS * frames) {
+        uint64_t least = frames;
         for (int i = 0; i < SEATS; i++)
             least = received[i] < least ? received[i] : least;
-        while (sent < FRAMES && sent < least + AHEAD)
+        while (sent < frames && sent < least + AHEAD)
             send_frame(port, seat->number, sent++);
         struct ina_packet pkts[7];
         const int n = ina_port_rx(port, pkts, 7, ina_now());
@@ -149,7 +158,7 @@ static void test_turns(struct ina_switch *sw)
         sent += stats.tx_packets;
         counted += stats.rx_packets;
     }
-    CHECK(packets == SEATS * FRAMES && counted == packets && sent == SEATS * packets);
+    CHECK(packets == SEATS * frames && counted == packets && sent == SEATS * packets);
     CHECK(*(uint64_t *)ina_shared_state(shared) == packets);
     CHECK(ina_shared_read(shared, SEATS, &seats[0].turns, &(struct ina_switch_port_stats){0}) < 0);
     ina_shared_unmap(shared);
@@ -205,8 +214,198 @@ static void test_refusals(struct ina_switch *sw)
     close(memory);
 }
 
-int main(void)
+/* ---- ends and stops at every instruction --------------------------------------------------------------------------------- */
+
+enum { OTHER = 2 /* the seat of the process that ends or stops */, BOTH = 1 | 1 << OTHER };
+
+/* Receives what there is; returns the seats whose frame has come. Numbers are in order, and each frame comes once, whole. */
+static unsigned collect(struct ina_port *port, unsigned seats)
 {
+    struct ina_packet pkt;
+    while (ina_port_rx(port, &pkt, 1, ina_now()) == 1) {
+        struct frame frame;
+        memcpy(&frame, pkt.data, sizeof frame);
+        CHECK(pkt.len == BYTES && frame.number == (seats != 0) && (frame.seat == 0 || frame.seat == OTHER));
+        CHECK(!(seats >> frame.seat & 1) && frame.sequence == 0);
+        seats |= 1u << frame.seat;
+        ina_port_rx_done(port, 1);
+    }
+    return seats;
+}
+
+/* A process at seat OTHER that stops when it is about to send a frame, and when it has. 0: it may not be traced here. */
+static pid_t start_traced(void)
+{
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) {
+        struct ina_shared_turns turns;
+        struct ina_port *port = open_seat(OTHER, &turns);
+        if (!port || ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+            _exit(port ? 77 : 1);
+        raise(SIGSTOP);
+        send_frame(port, OTHER, 0);
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && (WIFSTOPPED(status) || WEXITSTATUS(status) == 77));
+    return WIFSTOPPED(status) ? child : 0;
+}
+
+/* False: it has come to its next stop. */
+static bool go_on(pid_t child, int one_step)
+{
+    int status;
+    CHECK(!ptrace(one_step ? PTRACE_SINGLESTEP : PTRACE_CONT, child, NULL, NULL));
+    CHECK(waitpid(child, &status, 0) == child && WIFSTOPPED(status));
+    return WSTOPSIG(status) == SIGTRAP;
+}
+
+static void end(pid_t child)
+{
+    int status;
+    CHECK(!kill(child, SIGKILL) && waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+}
+
+struct outcomes {
+    unsigned dead, nameless, untouched, run, taken_over, complete, held;
+};
+
+/* The process has ended: either its switch is dead for ever, or all frames are run, once. */
+static void check_end(struct ina_shared *shared, struct ina_port *port, const struct ina_shared_turns *turns, struct outcomes *found)
+{
+    const unsigned before = collect(port, 0);
+    CHECK(!(before & 1));
+    const uint64_t ran = turns->packets;
+    send_frame(port, 0, 0);
+    const unsigned seats = collect(port, before);
+    const uint64_t count = *(uint64_t *)ina_shared_state(shared);
+    if (!(seats & 1)) {
+        CHECK(ina_shared_holder(shared) == OTHER || ina_shared_holder(shared) == -1);
+        CHECK(turns->packets == ran && collect(port, seats) == seats && ina_port_arm(port) == 0);
+        found->dead++;
+        found->nameless += ina_shared_holder(shared) == -1; /* it had just taken the lock, or was about to give it back */
+        return;
+    }
+    CHECK(count == (seats == BOTH ? 2 : 1) && ina_shared_holder(shared) == -1);
+    found->run += before != 0;
+    found->taken_over += !before && seats == BOTH;
+    found->untouched += seats == 1;
+}
+
+/* The process stands still: this one neither waits for it nor runs what it runs, and sleeps; once the other goes on, all frames are
+ * run, and this one has been woken up. */
+static void check_stop(struct ina_shared *shared, struct ina_port *port, pid_t child, bool over, struct outcomes *found)
+{
+    send_frame(port, 0, 0);
+    unsigned seats = collect(port, 0);
+    const bool asleep = seats != BOTH && !ina_port_arm(port);
+    found->complete += seats == BOTH;
+    found->held += !(seats & 1);
+    CHECK(over || !go_on(child, 0));
+    if (asleep) {
+        struct pollfd bell = {.fd = port->fd, .events = POLLIN};
+        CHECK(poll(&bell, 1, 0) == 1);
+        ina_port_drain(port);
+    }
+    CHECK(collect(port, seats) == BOTH && *(uint64_t *)ina_shared_state(shared) == 2 && ina_shared_holder(shared) == -1);
+}
+
+/* 77: processes may not be traced here. */
+static int test_steps(struct ina_switch *sw, unsigned every)
+{
+    struct outcomes found = {0};
+    unsigned steps = 0, last = 1;
+    for (unsigned number = 0; steps < last; number++) {
+        struct ina_shared *shared = make(sw);
+        struct ina_shared_turns turns = {0};
+        struct ina_port *port = open_seat(0, &turns);
+        CHECK(port);
+        const pid_t child = start_traced();
+        if (!child)
+            return 77;
+        if (number == 0) {
+            for (last = 0; go_on(child, 1); last++)
+                ;
+            CHECK(collect(port, 0) == 1u << OTHER);
+        } else {
+            steps = (number - 1) / 2 * every;
+            bool over = false;
+            for (unsigned step = 0; step < steps && !over; step++)
+                over = !go_on(child, 1);
+            if (number % 2)
+                check_stop(shared, port, child, over, &found);
+        }
+        end(child);
+        if (number && number % 2 == 0)
+            check_end(shared, port, &turns, &found);
+        ina_port_close(port);
+        ina_shared_unmap(shared);
+        close(memory);
+    }
+    printf("%u instructions: ended: %u dead (%u without a name), %u as if never there, %u run, %u run by the other; "
+           "stopped: %u complete, %u held\n",
+           last, found.dead, found.nameless, found.untouched, found.run, found.taken_over, found.complete, found.held);
+    CHECK(found.dead && found.untouched && found.run && found.complete && found.held);
+    return 0;
+}
+
+/* ---- one mapping for all, so that the thread sanitizer sees who touches what ------------------------------------------------- */
+
+#ifdef ONE_MAPPING
+enum { MAPPINGS = 64 };
+static struct mapping {
+    void *at;
+    ino_t file;
+    off_t offset;
+    size_t size;
+    unsigned users;
+} mappings[MAPPINGS];
+static pthread_mutex_t mapping_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void *__real_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
+int __real_munmap(void *at, size_t size);
+void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
+int __wrap_munmap(void *at, size_t size);
+
+void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset)
+{
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st))
+        return __real_mmap(at, size, protection, flags, fd, offset);
+    pthread_mutex_lock(&mapping_lock);
+    struct mapping *mapping = mappings, *const end_of_all = mappings + MAPPINGS;
+    while (mapping < end_of_all && !(mapping->users && mapping->file == st.st_ino && mapping->offset == offset && mapping->size == size))
+        mapping++;
+    if (mapping == end_of_all) {
+        mapping = mappings;
+        while (mapping < end_of_all && mapping->users)
+            mapping++;
+        CHECK(mapping < end_of_all);
+        *mapping = (struct mapping){__real_mmap(at, size, protection, flags, fd, offset), st.st_ino, offset, size, 0};
+        CHECK(mapping->at != MAP_FAILED);
+    }
+    mapping->users++;
+    pthread_mutex_unlock(&mapping_lock);
+    return mapping->at;
+}
+
+int __wrap_munmap(void *at, size_t size)
+{
+    int users = 0;
+    pthread_mutex_lock(&mapping_lock);
+    for (struct mapping *mapping = mappings; mapping < mappings + MAPPINGS; mapping++)
+        if (mapping->users && mapping->at == at)
+            users = (int)mapping->users--;
+    pthread_mutex_unlock(&mapping_lock);
+    return users > 1 ? 0 : __real_munmap(at, size);
+}
+#endif
+
+int main(int argc, char **argv)
+{
+    int result = 0;
     struct ina_switch *sw = ina_switch_create(&PROGRAM, NULL, NULL);
     struct ina_replica replicas[SEATS];
     for (uint16_t i = 0; i < SEATS; i++) {
@@ -215,11 +414,18 @@ int main(void)
     }
     struct ina_command command = {.op = INA_SET_GROUP, .id = 1, .count = SEATS, .data = replicas};
     CHECK(sw && !ina_switch_execute(sw, &command));
-    test_refusals(sw);
-    test_end_within_a_packet(sw);
-    test_turns(sw);
+    if (argc == 3 && !strcmp(argv[1], "steps")) {
+        result = test_steps(sw, (unsigned)strtoul(argv[2], NULL, 10));
+    } else if (argc == 3) {
+        frames = strtoull(argv[2], NULL, 10);
+        test_turns(sw);
+    } else {
+        test_refusals(sw);
+        test_end_within_a_packet(sw);
+        test_turns(sw);
+    }
     for (int i = 0; i < SEATS; i++)
         ina_bells_close(&bells[i]);
     ina_switch_destroy(sw);
-    return 0;
+    return result;
 }
