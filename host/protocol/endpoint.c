@@ -45,6 +45,7 @@ struct ina_endpoint {
     uint64_t behind_since;      /* start of the time in which the port was never empty, if `behind` is not 0 */
     unsigned behind;            /* frames received since then */
 
+    pid_t process;              /* a child that is forked from it has no thread, and a copy of a state that goes on elsewhere */
     int wake_fd;
     atomic_int asleep;          /* the driver polls, or is about to: ring wake_fd */
     atomic_uint calls;          /* number of changes below for the driver to handle */
@@ -379,6 +380,11 @@ static void begin(struct ina_endpoint *e, int64_t number, uint64_t end)
         drive_here(e, number, end);
 }
 
+static int is_forked(const struct ina_endpoint *e)
+{
+    return e->process != getpid();
+}
+
 /* With the lock: ticket or -errno. */
 static int64_t enter_tensor(struct ina_endpoint *e, const struct ina_tensor *tensor)
 {
@@ -399,6 +405,8 @@ int64_t ina_endpoint_submit(struct ina_endpoint *e, const struct ina_tensor *ten
 {
     if (!ina_protocol_takes(e->protocol, tensor))
         return -EINVAL;
+    if (is_forked(e))
+        return -ECHILD;
     pthread_mutex_lock(&e->lock);
     const int64_t number = enter_tensor(e, tensor);
     if (number > 0)
@@ -411,6 +419,8 @@ int ina_endpoint_amend(struct ina_endpoint *e, int64_t ticket, const struct ina_
 {
     if (!e->protocol->offers)
         return -EINVAL;
+    if (is_forked(e))
+        return -ECHILD;
     pthread_mutex_lock(&e->lock);
     struct ticket *t = &e->tickets[ticket % INA_TICKETS];
     int result = -EINVAL;
@@ -451,6 +461,8 @@ int ina_endpoint_wait(struct ina_endpoint *e, int64_t ticket, uint64_t timeout_n
 {
     if (timeout_ns == UINT64_MAX)
         return -EINVAL;
+    if (is_forked(e))
+        return -ECHILD;
     pthread_mutex_lock(&e->lock);
     const int result = ticket < 1 || ticket > e->last_ticket ? -EINVAL : wait_ticket(e, ticket, end_of(timeout_ns), event);
     pthread_mutex_unlock(&e->lock);
@@ -462,6 +474,8 @@ int64_t ina_endpoint_run(struct ina_endpoint *e, const struct ina_tensor *tensor
 {
     if (!ina_protocol_takes(e->protocol, tensor) || timeout_ns == UINT64_MAX)
         return -EINVAL;
+    if (is_forked(e))
+        return -ECHILD;
     const uint64_t end = end_of(timeout_ns);
     memset(event, 0, sizeof *event);
     pthread_mutex_lock(&e->lock);
@@ -478,6 +492,8 @@ int64_t ina_endpoint_next(struct ina_endpoint *e, uint64_t timeout_ns, struct in
 {
     if (timeout_ns == UINT64_MAX)
         return -EINVAL;
+    if (is_forked(e))
+        return -ECHILD;
     const uint64_t end = end_of(timeout_ns);
     int64_t number = 0;
     pthread_mutex_lock(&e->lock);
@@ -503,6 +519,8 @@ int ina_endpoint_failure(struct ina_endpoint *e, struct ina_event *event)
 
 void ina_endpoint_abort(struct ina_endpoint *e)
 {
+    if (is_forked(e))
+        return;
     pthread_mutex_lock(&e->lock);
     if (!e->failure.code) {
         e->abort_code = INA_ERR_ABORTED;
@@ -516,14 +534,17 @@ void ina_endpoint_abort(struct ina_endpoint *e)
 
 void ina_endpoint_stats(struct ina_endpoint *e, struct ina_worker_stats *stats, struct ina_port_stats *port)
 {
-    pthread_mutex_lock(&e->lock);
+    const int forked = is_forked(e); /* then a thread that is not here may have had the lock */
+    if (!forked)
+        pthread_mutex_lock(&e->lock);
     if (e->driver == NO_DRIVER)
         publish(e);
     if (stats)
         *stats = e->stats;
     if (port)
         *port = e->port_stats;
-    pthread_mutex_unlock(&e->lock);
+    if (!forked)
+        pthread_mutex_unlock(&e->lock);
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------- */
@@ -559,6 +580,7 @@ struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, con
     pthread_cond_init(&e->work, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&e->lock, NULL);
+    e->process = getpid();
     e->protocol = protocol;
     e->port = port;
     e->state = aligned_alloc(64, size); /* sizes are multiples of 64 */
@@ -594,6 +616,8 @@ void ina_endpoint_yield(struct ina_endpoint *e, uint64_t span_ps)
 
 void ina_endpoint_close(struct ina_endpoint *e)
 {
+    if (is_forked(e))
+        return;
     pthread_mutex_lock(&e->lock);
     const int again = e->stop;
     e->stop = 1;
@@ -622,7 +646,7 @@ void ina_endpoint_close(struct ina_endpoint *e)
 
 void ina_endpoint_stop(struct ina_endpoint *e)
 {
-    if (!e)
+    if (!e || is_forked(e))
         return;
     ina_endpoint_close(e);
     release(e);

@@ -1,6 +1,7 @@
 /* Endpoint: the I/O shell of a protocol. One protocol state on one port, driven by one thread at a time: by a caller that begins
  * a tensor or waits for one (a small one then costs no hand-off between threads), or by the endpoint's own, which goes on with what
- * nobody waits for, and else sleeps. Callers submit tensors and wait. No lock is held while packets move, no Python
+ * nobody waits for, and else sleeps. Callers submit tensors and wait. A process that is forked from the one that has started it
+ * cannot use it: its calls return -ECHILD, or do nothing. No lock is held while packets move, no Python
  * is called: bindings release the GIL around every call.
  */
 #ifndef INA_ENDPOINT_H

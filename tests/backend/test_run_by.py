@@ -46,3 +46,56 @@ def test_ranks_and_switch_process_give_the_same_bits(tmp_path, fault):
         assert bool(report["again"]) or not fault
     packets = [report["run_by"]["ranks"]["packets"] for report in reports]
     assert sum(packets) > 500
+
+
+SHAKEN = """
+import atexit, gc, random, signal, threading
+rank, n = start()
+pids = [torch.zeros(1, dtype=torch.int64) for _ in range(n)]
+dist.all_gather(pids, torch.tensor([os.getpid()]))
+over = threading.Event()
+def shake(chance=random.Random(7)):
+    while not over.is_set():
+        pid = int(chance.choice(pids[1:]))
+        os.kill(pid, signal.SIGSTOP)
+        over.wait(0.02 * chance.random())
+        os.kill(pid, signal.SIGCONT)
+        over.wait(0.005)
+def be_child(work):
+    told, endpoint = 0, dist.group.WORLD._job._endpoint
+    try:
+        for call in (lambda: dist.all_reduce(torch.ones(3)), lambda: dist.all_reduce(torch.ones(3), async_op=True), work.wait):
+            try: call()
+            except RuntimeError as error: told += "was forked from the one that has the job" in str(error)
+        ina.backend.stats()
+        atexit._run_exitfuncs()
+        endpoint._endpoint = None  # as at the end of an interpreter
+        gc.collect()
+        told += 10
+    finally:
+        os._exit(told)
+shaker = threading.Thread(target=shake)
+if rank == 0: shaker.start()
+wrong, children = 0, []
+for turn in range(600):
+    tensor = torch.full(((1, 3000, 40_000)[turn % 3],), float(rank + turn % 5))
+    work = dist.all_reduce(tensor, async_op=turn % 2 == 0)
+    if turn % 40 == 10 + 2 * rank:
+        if not (child := os.fork()): be_child(work)
+        children.append(child)
+    if work: work.wait()
+    wrong += not tensor.eq(float(sum(range(n)) + n * (turn % 5))).all()
+over.set()
+if rank == 0: shaker.join()
+say(wrong=wrong, codes=[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+say(ranks=ina.backend.stats()["run_by"]["ranks"]["jobs"])
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_that_are_stopped_and_that_fork_spoil_no_sum(tmp_path):
+    """A rank may stand still while it runs the switch. Its children have a copy of its state, and the rings: they are told, also
+    of what was on its way, and end without ending anything of the rank's."""
+    for report in ranks.succeed(ranks.run(tmp_path, 3, SHAKEN, timeout=300)):
+        assert report["wrong"] == 0 and report["ranks"] == 1
+        assert report["codes"] == [13] * 15

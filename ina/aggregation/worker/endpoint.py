@@ -132,6 +132,7 @@ class Endpoint(Closing):
         offer, address = amended(tensor, source, least, never)
         result: int = lib.ina_endpoint_amend(self._endpoint, ticket, offer, address)
         if result < 0:
+            self._check_process(result)
             raise ValueError(f"ticket {ticket}: its offer is not to be changed so")
         tensor.offer = offer[0]
         if source is not None:
@@ -168,6 +169,7 @@ class Endpoint(Closing):
                 self._forget(ticket)
                 return self._finished(event)
             if result < 0:
+                self._check_process(result)
                 raise ValueError(f"ticket {ticket}: {'too old' if result == -errno.ESTALE else 'never given'}")
         raise TimeoutError(f"tensor {ticket} is not done within {timeout} s; it is still in flight")
 
@@ -183,6 +185,7 @@ class Endpoint(Closing):
                 self._forget(ticket)
                 return ticket, event_from_c(event, self.config.workers)
             if ticket < 0:
+                self._check_process(ticket)
                 raise BrokenPipeError("the endpoint is closed")
         return None
 
@@ -228,9 +231,15 @@ class Endpoint(Closing):
     def _check(self, ticket: int) -> int:
         if ticket == -errno.EPIPE and (failure := self.failure):
             raise failure.exception(self.config.timeout)
+        self._check_process(ticket)
         if ticket < 0:
             raise OSError(-ticket, f"tensor refused: {os.strerror(-ticket)}")
         return ticket
+
+    def _check_process(self, result: int) -> None:
+        if result == -errno.ECHILD:
+            raise RuntimeError(f"ina: process {os.getpid()} was forked from the one that has the job: only that one may take "
+                               "part in it; a child starts a group of its own")
 
     def _finished(self, c: CData) -> Event:
         event = event_from_c(c, self.config.workers)
