@@ -10,9 +10,9 @@ enum { INA_LIMB_BITS = 21 };
 
 /* `limbs`: words * count, words: 1..3; x fits so many limbs, of which the highest has what bits are left. */
 void ina_integers_split(size_t count, const int64_t *x, unsigned words, int32_t *limbs);
-/* The sums, modulo 2^64. */
-void ina_integers_join(size_t count, const int64_t *limbs, unsigned words, int64_t *x);
+/* The sums, modulo 2^64. `limbs`: int32_t, or int64_t if `wide`. */
+void ina_integers_join(size_t count, const void *limbs, int wide, unsigned words, int64_t *x);
 /* The sums divided by `divisor` > 0, rounded towards zero; they need not fit 64 bits, the quotients have to. */
-void ina_integers_average(size_t count, const int64_t *limbs, unsigned words, uint32_t divisor, int64_t *x);
+void ina_integers_average(size_t count, const void *limbs, int wide, unsigned words, uint32_t divisor, int64_t *x);
 
 #endif

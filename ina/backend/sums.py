@@ -393,7 +393,7 @@ def _average(buffer: torch.Tensor, dtype: torch.dtype, words_each: int, size: in
 def _of_limbs(function: Callable[..., None], buffer: torch.Tensor, words_each: int, *divisor: int) -> torch.Tensor:
     """Returns int64 that ``function`` computes of limbs, which are int64 already where Gloo has summed them."""
     whole = torch.empty(buffer.numel() // words_each, dtype=torch.int64)
-    function(whole.numel(), _pointer(buffer.to(torch.int64)), words_each, *divisor, _pointer(whole))
+    function(whole.numel(), _pointer(buffer), buffer.dtype == torch.int64, words_each, *divisor, _pointer(whole))
     return whole
 
 
