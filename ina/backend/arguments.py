@@ -27,6 +27,11 @@ def as_lists(tensors: ListsOfTensors) -> list[list[torch.Tensor]]:
     return [single] if single else [list(each) for each in tensors if not isinstance(each, torch.Tensor)]
 
 
+def asynchronous(options: object) -> bool:
+    """Returns True unless the caller waits for the collective. ``options``: torch's, of any kind; before 2.8 they do not say."""
+    return getattr(options, "asyncOp", True)
+
+
 def tensors_in(argument: object) -> list[torch.Tensor]:
     """Returns the tensors in an argument, however deep in its lists."""
     if isinstance(argument, (list, tuple)):

@@ -47,14 +47,12 @@ class Inside:
 
     __slots__ = ("_before", "_inside", "_name")
 
-    def __init__(self, inside: dict[int, str], name: str):
-        """``inside``: by thread."""
-        self._inside, self._name = inside, name
+    def __init__(self, inside: dict[int, str], name: str, before: str | None):
+        """``inside``: by thread; ``before``: what this thread is inside of already."""
+        self._inside, self._name, self._before = inside, name, before
 
     def __enter__(self) -> None:
-        thread = threading.get_ident()
-        self._before = self._inside.get(thread)
-        self._inside[thread] = self._name
+        self._inside[threading.get_ident()] = self._name
 
     def __exit__(self, *error: object) -> None:
         if self._before is None:
@@ -92,7 +90,7 @@ class GroupState:
         if alone and before is not None:
             raise RuntimeError(f"ina: {name} was begun by a signal handler while this thread is in {before}: a collective cannot "
                                "begin within another. Let the handler set a flag, and look at it between collectives")
-        return Inside(self._inside, name)
+        return Inside(self._inside, name, before)
 
     def interrupted(self) -> bool:
         """Returns True if this thread is in a collective already: then the caller is a signal handler."""

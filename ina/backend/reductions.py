@@ -23,6 +23,7 @@ from ina.backend.arguments import (
     Tensors,
     as_list,
     as_lists,
+    asynchronous,
     dtypes,
     factor_of,
     is_one_of,
@@ -83,8 +84,8 @@ class Reductions(Ways):
         agreed = self._known_sum(tensor, opts.reduceOp)
         if agreed is None or not direct.possible(state) or not self._stager.idle or state.interrupted():
             return None
-        asynchronous = getattr(opts, "asyncOp", True)  # torch before 2.8 has no asyncOp
-        if asynchronous and not agreed.as_it_is:
+        begins_only = asynchronous(opts)
+        if begins_only and not agreed.as_it_is:
             return None
         with state.inside("allreduce"):
             state.number(by_all=True)
@@ -94,7 +95,7 @@ class Reductions(Ways):
             else:
                 with torch.no_grad():
                     part, = self._sums_of(tensor, tensor, average, step)
-            return self._direct("allreduce", tensors, part, agreed, asynchronous)
+            return self._direct("allreduce", tensors, part, agreed, begins_only)
 
     def _known_sum(self, tensor: torch.Tensor, op: dist.ReduceOp) -> Agreed | None:
         """Returns what the ranks have in common of the all-reduce of such a tensor; None: it is not one sum, or it is not known

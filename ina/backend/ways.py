@@ -21,7 +21,7 @@ from ina.aggregation.lane import INT32
 from ina.aggregation.worker import Route
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.backend import direct, sums
-from ina.backend.arguments import EXTREMA, SUMS, contiguous, dtypes, flat, is_one_of, octets, op_name, tensors_in
+from ina.backend.arguments import EXTREMA, SUMS, asynchronous, contiguous, dtypes, flat, is_one_of, octets, op_name, tensors_in
 from ina.backend.calls import COLLECTIVE, Kind
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
@@ -188,13 +188,12 @@ class Ways(Membership):
         with torch.no_grad(), span(f"ina:{torch_name(collective)} encode"):
             parts = encode()
         common = Agreed.of(collective, agreed, parts)
-        asynchronous = getattr(opts, "asyncOp", True)  # torch before 2.8 has no asyncOp
-        if len(parts) == 1 and (parts[0].elements or parts[0].route) and self._goes_directly(parts[0], asynchronous):
-            return self._direct(collective, outputs, parts[0], common, asynchronous)
+        if len(parts) == 1 and (parts[0].elements or parts[0].route) and self._goes_directly(parts[0], asynchronous(opts)):
+            return self._direct(collective, outputs, parts[0], common, asynchronous(opts))
         work = SwitchWork(self._group_state, self._joined_job(), collective, outputs, parts, common)
         COUNTERS.through_switch(collective, work.parts)
         self._forget_ended()
-        work.submit(asynchronous)
+        work.submit(asynchronous(opts))
         self._in_flight.append(work)
         return work
 
