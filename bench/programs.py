@@ -25,9 +25,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ina.p4.compiler.build import generate
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.frontend import load
+from ina.p4.compiler.generate import generate
 from ina.p4.compiler.p4info import files as p4info_files
 from ina.p4.compiler.reference.interpreter import Interpreter
 

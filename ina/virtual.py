@@ -23,7 +23,7 @@ from ina.aggregation.controller.job_records import AdmissionError
 from ina.aggregation.entries import program_named, recognise
 from ina.aggregation.worker.errors import JobError
 from ina.net.ports import PS, Faults
-from ina.p4.compiler.build import CompiledProgram
+from ina.p4.compiler.compiled import CompiledProgram
 from ina.topology import Topology
 from ina.worlds.virtual import collectives, fabric
 from ina.worlds.virtual.fabric import FabricJob, Traffic, Unbalanced

@@ -20,6 +20,11 @@ def p4_dir() -> Path:
     return root() / "p4"
 
 
+def is_file(path: str) -> bool:
+    """Returns True if something is there that can be read like a file, a device or a pipe, too."""
+    return "\0" not in path and os.path.exists(path) and not os.path.isdir(path)
+
+
 def config_home() -> Path:
     """``$XDG_CONFIG_HOME``, else ``~/.config``; a relative one counts as unset (XDG Base Directory Specification 0.8)."""
     base = Path(os.environ.get("XDG_CONFIG_HOME", ""))

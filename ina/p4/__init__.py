@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ina.base.cc import BuildError
-    from ina.p4.compiler.build import CompiledProgram
+    from ina.p4.compiler.compiled import CompiledProgram
     from ina.p4.compiler.errors import CompileError
     from ina.p4.compiler.externs.user import UserFunction, UserObject
     from ina.p4.runtime.entities import (
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ina.base.cc": ("BuildError",),
-    "ina.p4.compiler.build": ("CompiledProgram",),
+    "ina.p4.compiler.compiled": ("CompiledProgram",),
     "ina.p4.compiler.errors": ("CompileError",),
     "ina.p4.compiler.externs.user": ("UserFunction", "UserObject"),
     "ina.p4.runtime.entities": (

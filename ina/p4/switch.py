@@ -12,7 +12,8 @@ import numpy as np
 from ina.base import paths
 from ina.base.closing import Closing
 from ina.base.native import lib
-from ina.p4.compiler.build import CompiledProgram, compile_program
+from ina.p4.compiler.build import compile_program
+from ina.p4.compiler.compiled import CompiledProgram
 from ina.p4.runtime import embedded
 from ina.p4.runtime.entities import E, Entity, delete, insert, modify
 from ina.p4.runtime.records import Digest

@@ -9,8 +9,9 @@ from typing import Any
 
 def p4() -> tuple[Any, ...]:
     """Preprocessor, parser and checker; for a small valid program also code generation."""
-    from ina.p4.compiler import build, frontend
+    from ina.p4.compiler import frontend
     from ina.p4.compiler.errors import CompileError, InternalError
+    from ina.p4.compiler.generate import generate
 
     folder = tempfile.TemporaryDirectory()
     path = Path(folder.name) / "program.p4"
@@ -19,7 +20,7 @@ def p4() -> tuple[Any, ...]:
         assert folder
         path.write_bytes(data)
         try:
-            build.generate(frontend.load(path))
+            generate(frontend.load(path))
         except InternalError as error:
             raise AssertionError(f"the compiler fell over: {error.message}") from error.__cause__
 

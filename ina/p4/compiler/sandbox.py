@@ -23,7 +23,7 @@ from typing import Any
 
 from ina.base import cache, paths
 from ina.base.cc import c_compiler
-from ina.p4.compiler.build import CompiledProgram, key_of, toolchain_digest
+from ina.p4.compiler.compiled import CompiledProgram, key_of, toolchain_digest
 from ina.p4.compiler.front.preprocess import P4INCLUDE, preprocess
 
 log = logging.getLogger(__name__)

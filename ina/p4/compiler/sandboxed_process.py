@@ -22,10 +22,11 @@ from typing import Any
 
 from ina.base import manifest, tool
 from ina.base.cc import BuildError
-from ina.p4.compiler.build import compile_c, generate, source_hash
+from ina.p4.compiler.build import source_hash
 from ina.p4.compiler.errors import CompileError, render
 from ina.p4.compiler.front.preprocess import preprocess_text
 from ina.p4.compiler.frontend import check, parse_text
+from ina.p4.compiler.generate import compile_c, generate
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38  # linux/prctl.h
 CLONE_NEWNET, CLONE_NEWIPC = 0x40000000, 0x08000000  # linux/sched.h

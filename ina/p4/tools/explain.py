@@ -13,8 +13,8 @@ from typing import Any
 from ina.base.plurals import counted
 from ina.p4.compiler import ast, ir, types
 from ina.p4.compiler.arch.lower_tna import pipelines
-from ina.p4.compiler.build import CompiledProgram
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
+from ina.p4.compiler.compiled import CompiledProgram
 from ina.p4.compiler.emit.emit import c_file
 from ina.p4.compiler.frontend import deep_recursion
 from ina.p4.compiler.instances import action_name, instances_below, key_name, property_instance, table_size, tables_of

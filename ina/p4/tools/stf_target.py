@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ina.base.native import lib
 from ina.p4.compiler.arch.tna_machine import TnaMachine
-from ina.p4.compiler.build import CompiledProgram
+from ina.p4.compiler.compiled import CompiledProgram
 from ina.p4.compiler.reference.interpreter import CloneSession, Interpreter
 from ina.p4.compiler.reference.values import leaves, number, to_bits, unpack_leaf
 from ina.p4.compiler.types import fixed_width

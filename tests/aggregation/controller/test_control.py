@@ -13,6 +13,7 @@ import threading
 import uuid
 from pathlib import Path
 
+import child
 import numpy as np
 import pytest
 from fake_target import FakeTarget
@@ -43,6 +44,7 @@ class FakeHost(FakeTarget):
         self.targets = {"s1": self}
         self.outlives = False
         self.packet_lifetime = 0.0
+        self.seats = None
         self.ports = {}
         self.closed = False
 
@@ -466,3 +468,18 @@ def test_a_job_in_a_network_gets_a_tree_when_all_its_workers_are_there(served, m
     assert [len(host.targets[switch].table("job")) for switch in ("s1", "s2", "s3")] == [1, 1, 1]
     first.close()
     second.close()
+
+
+def test_who_finds_its_program_in_the_cache_does_not_load_the_compiler(tmp_path):
+    """A switch process imports what is here: the compiler would take it half of the time until it serves."""
+    code = ("import sys\nimport ina.aggregation.controller.server\nfrom ina.base import paths\n"
+            "from ina.aggregation.controller.embedded import EmbeddedSwitch\n"
+            "EmbeddedSwitch(paths.p4_dir() / 'switchml.p4', {'VALUES': '32', 'SLOTS': '4'}).close()\n"
+            "print(*(name for name in sys.modules if name.startswith('ina.p4.compiler.')))\n"
+            "print(*sorted({'torch', 'grpc', 'matplotlib', 'scapy', 'rich', 'networkx'} & set(sys.modules)))\n")
+    environment = {**os.environ, "INA_CACHE": str(tmp_path)}
+    first, second = (child.run([sys.executable, "-c", code], child.TRAINING, env=environment, check=True) for _ in range(2))
+    assert "ina.p4.compiler.lower.lower" in first.stdout.split()
+    ours, theirs = second.stdout.splitlines()
+    assert {*ours.split()} == {f"ina.p4.compiler.{name}" for name in ("build", "compiled", "errors")}
+    assert theirs == ""

@@ -15,7 +15,7 @@ from v1_program import data, source
 from ina.base import paths
 from ina.base.cc import BuildError
 from ina.base.native import ffi
-from ina.p4.compiler import build, frontend
+from ina.p4.compiler import build, frontend, generate
 from ina.p4.compiler.errors import CompileError
 from ina.p4.runtime.loaded_program import Program
 
@@ -226,7 +226,7 @@ def test_names_change_nothing(tmp_path):
     for k, rename in enumerate([lambda s: s, lambda s: "x" + s[::-1].replace("_", "q") + "z"]):
         path = tmp_path / f"program{k}.p4"
         path.write_text(aggregation(20, rename=rename, form="temporaries"))
-        text, _, _ = build.generate(frontend.load(path))
+        text, _, _ = generate.generate(frontend.load(path))
         code = text[text.index("INA_INLINE void ingress_one") : text.index("extern const struct ina_program")]
         numbers: dict[str, int] = {}
         code = re.sub(r"/\*.*?\*/", "", code, flags=re.S)
@@ -483,7 +483,7 @@ def test_the_cache_knows_what_a_program_depends_on(tmp_path, monkeypatch):
     first = build.compile_program(path, defines={"N": "1"})
     calls = []
     with monkeypatch.context() as patched:  # undo() would also end this test's own cache: others write into the user's
-        patched.setattr(build, "compile_c", lambda *args: calls.append(args))
+        patched.setattr(generate, "compile_c", lambda *args: calls.append(args))
         assert build.compile_program(path, defines={"N": "1"}) == first
     assert not calls
     other = build.compile_program(path, defines={"N": "2"})

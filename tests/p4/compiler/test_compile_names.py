@@ -16,7 +16,7 @@ import tna_program  # noqa: E402
 import v1_program  # noqa: E402
 
 from ina.base import paths  # noqa: E402
-from ina.p4.compiler import build, frontend, ir  # noqa: E402
+from ina.p4.compiler import build, frontend, generate, ir  # noqa: E402
 from ina.p4.compiler.emit.emit import c_string  # noqa: E402
 from ina.p4.compiler.emit.names import accessors, c_comment  # noqa: E402
 from ina.p4.compiler.front.lexer import RESERVED  # noqa: E402
@@ -141,7 +141,7 @@ def _compiled(source: str, folder: Path) -> str:
     text, sources = preprocess(path)
     program = frontend.check(frontend.parse_text(text, str(path), sources))
     program.sources = sources
-    c_text, _, _ = build.generate(program)
+    c_text, _, _ = generate.generate(program)
     (folder / "program.c").write_text(c_text)
     command = ["cc", "-std=gnu11", "-fsyntax-only", *INCLUDES, str(folder / "program.c")]
     process = subprocess.run(command, capture_output=True, text=True)

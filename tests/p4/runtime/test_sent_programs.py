@@ -22,7 +22,7 @@ from v1_program import source  # noqa: E402
 
 from ina.base import paths  # noqa: E402
 from ina.p4.compiler import build, sandbox  # noqa: E402
-from ina.p4.compiler.front.preprocess import preprocess_text  # noqa: E402
+from ina.p4.compiler.front.preprocess import preprocess, preprocess_text  # noqa: E402
 from ina.p4.compiler.sandbox import Limits, NotCompiled, compile_text  # noqa: E402
 from ina.p4.p4runtime.messages import p4  # noqa: E402
 from ina.p4.runtime import Program  # noqa: E402
@@ -123,7 +123,7 @@ def test_source_with_its_includes_is_the_same_program(tmp_path):
     """Sources from `ina compile --device-config` are preprocessed twice; hashes of sources are compared between worlds."""
     for path in [*sorted(paths.p4_dir().glob("*.p4")), *sorted(paths.p4_dir().glob("tofino/*.p4"))]:
         folders = [paths.p4_dir()]
-        direct = build.preprocess(path, include_dirs=folders)[0]
+        direct = preprocess(path, include_dirs=folders)[0]
         sent = json.loads(sandbox.to_send(path, include_dirs=folders))["source"]
         again = preprocess_text(sent, path.name, files={})[0]
         assert build.source_hash(again) == build.source_hash(direct), path

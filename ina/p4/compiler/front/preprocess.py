@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from ina.base import paths
 from ina.p4.compiler.errors import CompileError, Note, Span
 from ina.p4.compiler.front.conditions import evaluate
 from ina.p4.compiler.front.macros import END, Expansion, Macros
@@ -277,7 +278,7 @@ class _Preprocessor:
         searched; None if it is nowhere."""
         for place in self._places(system):
             file = os.path.abspath(os.path.join(place, path))
-            self.lookups[file] = (file in self.files) if self.files is not None else is_file(file)
+            self.lookups[file] = (file in self.files) if self.files is not None else paths.is_file(file)
             if self.lookups[file]:
                 return file
         return None
@@ -326,10 +327,6 @@ class _Preprocessor:
         error = CompileError(Span(file, line, col, max(1, len(text.strip()))), message, notes)
         error.sources = self.sources
         raise error
-
-
-def is_file(path: str) -> bool:
-    return "\0" not in path and os.path.exists(path) and not os.path.isdir(path)
 
 
 def _truth(value: bool, token: Token) -> Token:
