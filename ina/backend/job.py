@@ -29,6 +29,7 @@ from ina.aggregation.worker import (
     JobAborted,
     JobError,
     JobMismatch,
+    JobTimeout,
     PeerLost,
     Route,
     TensorRefused,
@@ -309,7 +310,7 @@ class Job:
             if seconds > 0:
                 stats = endpoint.stats
                 self._check_left(endpoint, stats["waits_for"])
-                self._late.look(number, description, stats)
+                self._late.look(number, description, stats, self._kept_by())
             return False, None
 
     def lost(self) -> set[int]:
@@ -362,7 +363,13 @@ class Job:
             return self._hang_up_reason()
         if isinstance(error, JobAborted):
             return self.failure or self.client.failure or "the process group was aborted"
+        if isinstance(error, JobTimeout) and (runner := self._kept_by()) is not None:
+            return f"{error}; {self._late.stands_still(runner)}"
         return str(error)
+
+    def _kept_by(self) -> int | None:
+        """Returns the rank that was running the job's switch when this one last wanted to; None: it could, or ranks do not."""
+        return None if self._seat is None else self._seat.kept_by()
 
     def _hang_up_reason(self) -> str:
         """Returns the reason why the switch process hung up; waits for it up to PEER_NEWS."""

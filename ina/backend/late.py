@@ -49,9 +49,9 @@ class Late:
         self._rank, self._workers, self._ranks = rank, workers, ranks
         self._waits: dict[int, _Wait] = {}  # by number of the collective
 
-    def look(self, number: int, description: str, stats: dict[str, int]) -> None:
+    def look(self, number: int, description: str, stats: dict[str, int], runner: int | None = None) -> None:
         """Looks at a collective that is not done; called again and again while some thread waits for it. ``stats``: the native
-        worker's statistics, now."""
+        worker's statistics, now. ``runner``: the rank that kept this one from running the job's switch."""
         now, wait = time.monotonic(), self._waits.get(number)
         if wait is None or now - wait.looked > GAP or stats["results"] != wait.results:  # something moves: nobody is late
             before = {} if wait is None else wait.long()
@@ -69,7 +69,7 @@ class Late:
         if not silent and not (answered and waited >= wait.due):
             return
         wait.due = 10 * waited
-        if text := self._text(late, silent, stats):
+        if text := self._text(late, silent, stats, runner):
             warnings.warn(f"ina: rank {self._ranks()[self._rank]} has waited for {waited:.1f} s in collective #{number} "
                           f"({description}): {text}", RuntimeWarning, stacklevel=2)
 
@@ -85,7 +85,14 @@ class Late:
         known = self._workers <= lib.INA_BITMAP_WORKERS
         return [rank for rank in range(self._workers) if stats["waits_for"] >> rank & 1] if known else []
 
-    def _text(self, late: list[int], silent: bool, stats: dict[str, int]) -> str:
+    def stands_still(self, runner: int) -> str:
+        """Says that a rank of the group which runs the job's switch keeps the others from it."""
+        return (f"rank {self._ranks()[runner]} stands still while it runs the job's switch: it is stopped (by SIGSTOP or a "
+                "debugger), or gets no processor")
+
+    def _text(self, late: list[int], silent: bool, stats: dict[str, int], runner: int | None) -> str:
+        if silent and runner is not None:
+            return self.stands_still(runner)
         if silent:
             return "nothing has come from the switch: it, or the link to it, is down or stands still"
         if late and self._rank == min({*range(self._workers)} - {*late}, default=0):

@@ -36,7 +36,8 @@ class Waiting:
         self.clock, self.late = clock, Late(rank, workers, lambda: ranks(workers))
         self.stats = {"waits_for": 0, "rx_packets": 5, "results": 3, "pending_replies": 0}
 
-    def wait(self, seconds: float, *late: int, number: int = 7, answers: bool = True) -> list[tuple[float, str]]:
+    def wait(self, seconds: float, *late: int, number: int = 7, answers: bool = True,
+             runner: int | None = None) -> list[tuple[float, str]]:
         """Returns when it warned, of what. ``late``: ranks, as each answer says; there is one a look."""
         found = []
         for _ in range(round(10 * seconds)):
@@ -45,7 +46,7 @@ class Waiting:
             self.stats["waits_for"] = sum(1 << rank for rank in late) if answers else self.stats["waits_for"]
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                self.late.look(number, "allreduce of 8 float32", self.stats)
+                self.late.look(number, "allreduce of 8 float32", self.stats, runner)
             found += [(self.clock.now - 100, str(each.message)) for each in caught]
             self.clock.now = round(self.clock.now + 0.1, 6)
         return found
@@ -91,6 +92,15 @@ def test_silence_is_told_by_each_rank(clock, late):
     waiting.stats["waits_for"] = sum(1 << rank for rank in late)
     ((at, text),) = waiting.wait(5, answers=False)
     assert at == pytest.approx(SILENT, abs=0.11) and "nothing has come from the switch" in text
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("answers", (False, True))
+def test_who_keeps_the_others_from_running_the_switch_is_named_while_nothing_comes(clock, answers):
+    waiting = Waiting(clock, rank=3, ranks=lambda workers: range(10, 10 + workers))
+    warned = waiting.wait(5, answers=answers, runner=2)
+    assert [text.split(": ")[2] for _, text in warned] == ([] if answers else [
+        "rank 12 stands still while it runs the job's switch"])
 
 
 @pytest.mark.fast

@@ -99,3 +99,36 @@ def test_ranks_that_are_stopped_and_that_fork_spoil_no_sum(tmp_path):
     for report in ranks.succeed(ranks.run(tmp_path, 3, SHAKEN, timeout=300)):
         assert report["wrong"] == 0 and report["ranks"] == 1
         assert report["codes"] == [13] * 15
+
+
+STANDS_STILL = """
+import signal, threading
+rank, n = start()
+pids = [torch.zeros(1, dtype=torch.int64) for _ in range(n)]
+dist.all_gather(pids, torch.tensor([os.getpid()]))
+over, tensor, flag = threading.Event(), torch.zeros(1 << 20), torch.zeros(1)
+def stop():
+    seat, pause = dist.group.WORLD._job._seat, threading.Event()
+    while not over.is_set():
+        os.kill(int(pids[1]), signal.SIGSTOP)
+        pause.wait(0.7)  # it has been asked again meanwhile
+        if seat.kept_by() == 1:
+            pause.wait(2.0)
+            over.set()
+        os.kill(int(pids[1]), signal.SIGCONT)
+        pause.wait(0.01)
+stopper = threading.Thread(target=stop)
+if rank == 0: stopper.start()
+while not flag.item():
+    dist.all_reduce(tensor)
+    flag.fill_(over.is_set())
+    dist.all_reduce(flag)
+if rank == 0: stopper.join()
+dist.destroy_process_group()
+"""
+
+
+def test_a_rank_that_stands_still_while_it_runs_the_switch_is_named(tmp_path):
+    results = ranks.run(tmp_path, 2, STANDS_STILL, timeout=300)
+    ranks.succeed(results)
+    assert "rank 1 stands still while it runs the job's switch" in results[0].errors

@@ -71,12 +71,12 @@ static const struct ina_program PROGRAM = {
 static int memory;
 static struct ina_bells bells[SEATS];
 
-static struct ina_port *open_seat(uint32_t seat, struct ina_shared_turns *turns)
+static struct ina_port *open_seat(uint32_t seat, struct ina_shared_own *own)
 {
     int to_hosts[SEATS];
     for (int i = 0; i < SEATS; i++)
         to_hosts[i] = bells[i].to_host;
-    return ina_port_shared_open(memory, &PROGRAM, seat, bells[seat < SEATS ? seat : 0].of_host, to_hosts, turns);
+    return ina_port_shared_open(memory, &PROGRAM, seat, bells[seat < SEATS ? seat : 0].of_host, to_hosts, own);
 }
 
 static void send_frame(struct ina_port *port, uint64_t seat, uint64_t sequence)
@@ -91,14 +91,14 @@ static void send_frame(struct ina_port *port, uint64_t seat, uint64_t sequence)
 
 struct seat {
     uint32_t number;
-    struct ina_shared_turns turns;
+    struct ina_shared_own own;
 };
 
 /* Sends its frames, none of them before those of all seats have come that were AHEAD earlier. */
 static void *take_part(void *argument)
 {
     struct seat *seat = argument;
-    struct ina_port *port = open_seat(seat->number, &seat->turns);
+    struct ina_port *port = open_seat(seat->number, &seat->own);
     CHECK(port);
     uint64_t sent = 0, received[SEATS] = {0}, all = 0;
     while (all < SEATS * frames) {
@@ -148,7 +148,7 @@ static void test_turns(struct ina_switch *sw)
         struct ina_shared_turns turns;
         struct ina_switch_port_stats stats;
         pthread_join(threads[i], NULL);
-        CHECK(!ina_shared_read(shared, i, &turns, &stats) && turns.packets == seats[i].turns.packets);
+        CHECK(!ina_shared_read(shared, i, &turns, &stats) && turns.packets == seats[i].own.turns.packets);
         packets += turns.packets;
     }
     for (uint32_t i = 0; i < SEATS; i++) {
@@ -160,7 +160,7 @@ static void test_turns(struct ina_switch *sw)
     }
     CHECK(packets == SEATS * frames && counted == packets && sent == SEATS * packets);
     CHECK(*(uint64_t *)ina_shared_state(shared) == packets);
-    CHECK(ina_shared_read(shared, SEATS, &seats[0].turns, &(struct ina_switch_port_stats){0}) < 0);
+    CHECK(ina_shared_read(shared, SEATS, &seats[0].own.turns, &(struct ina_switch_port_stats){0}) < 0);
     ina_shared_unmap(shared);
     close(memory);
 }
@@ -168,11 +168,11 @@ static void test_turns(struct ina_switch *sw)
 static void test_end_within_a_packet(struct ina_switch *sw)
 {
     struct ina_shared *shared = make(sw);
-    struct ina_shared_turns turns[2] = {{0}};
+    struct ina_shared_own owns[2] = {{.kept_by = 0}};
     struct ina_packet pkt;
     const pid_t child = fork();
     if (!child) {
-        struct ina_port *port = open_seat(2, &turns[0]);
+        struct ina_port *port = open_seat(2, &owns[0]);
         if (port)
             send_frame(port, FATAL, 0);
         _exit(1);
@@ -180,11 +180,11 @@ static void test_end_within_a_packet(struct ina_switch *sw)
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 9);
     CHECK(ina_shared_holder(shared) == 2);
-    struct ina_port *port = open_seat(0, &turns[1]);
+    struct ina_port *port = open_seat(0, &owns[1]);
     CHECK(port);
     send_frame(port, 0, 0);
     CHECK(ina_port_wait(port, SECOND / 100) == 0 && ina_port_rx(port, &pkt, 1, ina_now()) == 0); /* nobody runs it any more */
-    CHECK(ina_shared_holder(shared) == 2 && turns[1].turns == 0);
+    CHECK(ina_shared_holder(shared) == 2 && owns[1].turns.turns == 0 && owns[1].kept_by == 3);
     ina_port_close(port);
     ina_shared_unmap(shared);
     close(memory);
@@ -193,18 +193,18 @@ static void test_end_within_a_packet(struct ina_switch *sw)
 static void test_refusals(struct ina_switch *sw)
 {
     struct ina_shared *shared = make(sw);
-    struct ina_shared_turns turns;
+    struct ina_shared_own own;
     struct ina_program other = PROGRAM;
     int to_hosts[SEATS] = {-1, -1, -1, -1};
     other.source_hash = "letters";
-    CHECK(!open_seat(SEATS, &turns) && !ina_port_shared_open(memory, &other, 0, bells[0].of_host, to_hosts, &turns));
+    CHECK(!open_seat(SEATS, &own) && !ina_port_shared_open(memory, &other, 0, bells[0].of_host, to_hosts, &own));
     other = PROGRAM;
     other.state_size = 128;
-    CHECK(!ina_port_shared_open(memory, &other, 0, bells[0].of_host, to_hosts, &turns));
+    CHECK(!ina_port_shared_open(memory, &other, 0, bells[0].of_host, to_hosts, &own));
     other = PROGRAM;
     other.table_count = 1;
-    CHECK(!ina_port_shared_open(memory, &other, 0, bells[0].of_host, to_hosts, &turns));
-    CHECK(!ina_port_shared_open(0, &PROGRAM, 0, bells[0].of_host, to_hosts, &turns) && !ina_shared_map(0));
+    CHECK(!ina_port_shared_open(memory, &other, 0, bells[0].of_host, to_hosts, &own));
+    CHECK(!ina_port_shared_open(0, &PROGRAM, 0, bells[0].of_host, to_hosts, &own) && !ina_shared_map(0));
     const struct ina_shared_config wrong[] = {{.seats = 0, .frames = RING, .max_frame = BYTES},
                                               {.seats = INA_SHARED_SEATS + 1, .frames = RING, .max_frame = BYTES},
                                               {.seats = 1, .frames = 3, .max_frame = BYTES}};
@@ -239,8 +239,8 @@ static pid_t start_traced(void)
     const pid_t child = fork();
     CHECK(child >= 0);
     if (!child) {
-        struct ina_shared_turns turns;
-        struct ina_port *port = open_seat(OTHER, &turns);
+        struct ina_shared_own own;
+        struct ina_port *port = open_seat(OTHER, &own);
         if (!port || ptrace(PTRACE_TRACEME, 0, NULL, NULL))
             _exit(port ? 77 : 1);
         raise(SIGSTOP);
@@ -273,17 +273,17 @@ struct outcomes {
 };
 
 /* The process has ended: either its switch is dead for ever, or all frames are run, once. */
-static void check_end(struct ina_shared *shared, struct ina_port *port, const struct ina_shared_turns *turns, struct outcomes *found)
+static void check_end(struct ina_shared *shared, struct ina_port *port, const struct ina_shared_own *own, struct outcomes *found)
 {
     const unsigned before = collect(port, 0);
     CHECK(!(before & 1));
-    const uint64_t ran = turns->packets;
+    const uint64_t ran = own->turns.packets;
     send_frame(port, 0, 0);
     const unsigned seats = collect(port, before);
     const uint64_t count = *(uint64_t *)ina_shared_state(shared);
     if (!(seats & 1)) {
         CHECK(ina_shared_holder(shared) == OTHER || ina_shared_holder(shared) == -1);
-        CHECK(turns->packets == ran && collect(port, seats) == seats && ina_port_arm(port) == 0);
+        CHECK(own->turns.packets == ran && collect(port, seats) == seats && ina_port_arm(port) == 0);
         found->dead++;
         found->nameless += ina_shared_holder(shared) == -1; /* it had just taken the lock, or was about to give it back */
         return;
@@ -296,13 +296,15 @@ static void check_end(struct ina_shared *shared, struct ina_port *port, const st
 
 /* The process stands still: this one neither waits for it nor runs what it runs, and sleeps; once the other goes on, all frames are
  * run, and this one has been woken up. */
-static void check_stop(struct ina_shared *shared, struct ina_port *port, pid_t child, bool over, struct outcomes *found)
+static void check_stop(struct ina_shared *shared, struct ina_port *port, const struct ina_shared_own *own, pid_t child, bool over,
+                       struct outcomes *found)
 {
     send_frame(port, 0, 0);
     unsigned seats = collect(port, 0);
     const bool asleep = seats != BOTH && !ina_port_arm(port);
     found->complete += seats == BOTH;
     found->held += !(seats & 1);
+    CHECK((seats & 1) || own->kept_by == (uint64_t)(ina_shared_holder(shared) + 1)); /* who keeps it waiting can be named */
     CHECK(over || !go_on(child, 0));
     if (asleep) {
         struct pollfd bell = {.fd = port->fd, .events = POLLIN};
@@ -319,8 +321,8 @@ static int test_steps(struct ina_switch *sw, unsigned every)
     unsigned steps = 0, last = 1;
     for (unsigned number = 0; steps < last; number++) {
         struct ina_shared *shared = make(sw);
-        struct ina_shared_turns turns = {0};
-        struct ina_port *port = open_seat(0, &turns);
+        struct ina_shared_own own = {.kept_by = 0};
+        struct ina_port *port = open_seat(0, &own);
         CHECK(port);
         const pid_t child = start_traced();
         if (!child)
@@ -335,11 +337,11 @@ static int test_steps(struct ina_switch *sw, unsigned every)
             for (unsigned step = 0; step < steps && !over; step++)
                 over = !go_on(child, 1);
             if (number % 2)
-                check_stop(shared, port, child, over, &found);
+                check_stop(shared, port, &own, child, over, &found);
         }
         end(child);
         if (number && number % 2 == 0)
-            check_end(shared, port, &turns, &found);
+            check_end(shared, port, &own, &found);
         ina_port_close(port);
         ina_shared_unmap(shared);
         close(memory);

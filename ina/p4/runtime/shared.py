@@ -114,15 +114,19 @@ class SharedSwitch:
 
 
 class SharedPort(Port):
-    """The port of a process at a seat, which runs the switch when the port is used. ``turns``: how often, also once the port is
-    closed."""
+    """The port of a process at a seat, which runs the switch when the port is used."""
 
-    def __init__(self, handle: CData, name: str, turns: CData):
+    def __init__(self, handle: CData, name: str, own: CData):
         super().__init__(handle, name)
-        self._turns = turns
+        self._own = own
 
     def turns(self) -> Turns:
-        return Turns(self._turns.turns, self._turns.packets)
+        """Returns how often it did, also once the port is closed."""
+        return Turns(self._own.turns.turns, self._own.turns.packets)
+
+    def kept_by(self) -> int | None:
+        """Returns the seat whose process was running the switch when this one last wanted to; None: it could."""
+        return int(self._own.kept_by) - 1 if self._own.kept_by else None
 
 
 def open_seat(path: str, fds: Sequence[int], seat: int) -> SharedPort:
@@ -133,9 +137,9 @@ def open_seat(path: str, fds: Sequence[int], seat: int) -> SharedPort:
     memory, bell, *to_hosts = fds
     program = open_program(path)
     bells = ffi.new("int[]", [*to_hosts, *[-1] * (SEATS - len(to_hosts))])
-    turns = ffi.new("struct ina_shared_turns *")
-    port = lib.ina_port_shared_open(memory, program, seat, bell, bells, turns)
+    own = ffi.new("struct ina_shared_own *")
+    port = lib.ina_port_shared_open(memory, program, seat, bell, bells, own)
     if port == ffi.NULL:
         hint = FEW if ffi.errno in (errno.EBADF, errno.EMFILE) else "do switch and worker run the same version of ina?"
         raise OSError(ffi.errno, f"shared switch, seat {seat}: cannot open: {os.strerror(ffi.errno)}; {hint}")
-    return SharedPort(port, f"seat {seat} of a shared switch", turns)
+    return SharedPort(port, f"seat {seat} of a shared switch", own)

@@ -268,7 +268,8 @@ struct shared_port {
     struct ina_switch *sw;
     uint64_t *control;         /* a copy of tables and groups */
     struct ina_tables *tables; /* which lie in it */
-    struct ina_shared_turns *turns, own_turns;
+    struct ina_shared_turns turns; /* not reported yet */
+    struct ina_shared_own *told;
     struct ina_port *ports[INA_SHARED_SEATS]; /* the switch's sides of all segments */
 };
 
@@ -276,7 +277,7 @@ struct shared_port {
 static void report(struct shared_port *p)
 {
     p->taken = 0;
-    add_counters(&p->shared.live->seats[p->seat].turns, &p->own_turns, sizeof p->own_turns);
+    add_counters(&p->shared.live->seats[p->seat].turns, &p->turns, sizeof p->turns);
     for (uint32_t seat = 0; seat < p->shared.header.seats; seat++)
         add_counters(&p->shared.live->seats[seat].stats, &p->sw->ports[seat].stats, sizeof p->sw->ports[seat].stats);
 }
@@ -319,14 +320,19 @@ static unsigned run_all(struct shared_port *p)
 static void run(struct shared_port *p)
 {
     struct live *live = p->shared.live;
-    while (atomic_load(&live->pending) && !try_lock(live)) {
+    while (atomic_load(&live->pending)) {
+        if (try_lock(live)) {
+            p->told->kept_by = atomic_load_explicit(&live->holder, memory_order_relaxed);
+            break;
+        }
+        p->told->kept_by = 0;
         atomic_store_explicit(&live->holder, p->seat + 1, memory_order_relaxed);
         atomic_exchange(&live->pending, 0); /* before looking: frames that come later set it again */
         const unsigned packets = run_all(p);
-        p->own_turns.turns += packets != 0;
-        p->own_turns.packets += packets;
-        p->turns->turns += packets != 0;
-        p->turns->packets += packets;
+        p->turns.turns += packets != 0;
+        p->turns.packets += packets;
+        p->told->turns.turns += packets != 0;
+        p->told->turns.packets += packets;
         p->taken += packets;
         atomic_store_explicit(&live->holder, 0, memory_order_relaxed);
         pthread_mutex_unlock(&live->lock);
@@ -507,14 +513,14 @@ static int open_all(struct shared_port *p, int memfd, const struct ina_program *
 }
 
 struct ina_port *ina_port_shared_open(int memfd, const struct ina_program *program, uint32_t seat, int bell,
-                                      const int *to_hosts, struct ina_shared_turns *turns)
+                                      const int *to_hosts, struct ina_shared_own *own)
 {
     struct shared_port *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
     p->seat = seat;
     p->process = getpid();
-    p->turns = turns;
+    p->told = own;
     const int error = open_all(p, memfd, program, bell, to_hosts);
     if (error) {
         shared_close(&p->port);

@@ -38,6 +38,11 @@ struct ina_shared_turns {        /* of one seat */
     uint64_t packets;            /* frames that it ran the program on */
 };
 
+struct ina_shared_own {          /* what the process at a seat sees itself */
+    struct ina_shared_turns turns;
+    uint64_t kept_by;            /* the seat that had the lock when this process last wanted it, plus one; 0: it got it */
+};
+
 /* ---- the maker --------------------------------------------------------------------------------------------------
  * Puts the tables and groups of `sw`, a switch of a v1model program, into new memory, with fresh state: a memfd, or -errno
  * (-EINVAL: config; -ENOTSUP: the switch is of another architecture or has clone sessions; -EMFILE, -ENOMEM). */
@@ -56,9 +61,9 @@ int ina_shared_holder(const struct ina_shared *shared);
 
 /* ---- a process at a seat ----------------------------------------------------------------------------------------
  * The port at `seat`: its rx, tx_put and arm run the switch as well. `bell` wakes this process, `to_hosts` wake those at each
- * seat (bell.h); they and `memfd` are dup'ed. `turns`: the caller's, counted up as long as the port is open. NULL + errno (EPROTO:
+ * seat (bell.h); they and `memfd` are dup'ed. `own`: the caller's, kept up to date as long as the port is open. NULL + errno (EPROTO:
  * no such memory, of another program, or without that seat; EBADF: a seat of it has no bell). */
 struct ina_port *ina_port_shared_open(int memfd, const struct ina_program *program, uint32_t seat, int bell,
-                                      const int *to_hosts, struct ina_shared_turns *turns);
+                                      const int *to_hosts, struct ina_shared_own *own);
 
 #endif
