@@ -135,7 +135,7 @@ class Settings:
     program: Path
     values: int = 2048
     slots: int = 64
-    pool: int = 4096
+    pool: int = 16384
     port: str = port_kinds.DEFAULT
     codec: str = codecs.DEFAULT
     codec_is_set: bool = False

@@ -38,6 +38,9 @@ from ina.topology.tree import Tree
 __all__ = ["AdmissionError", "Controller", "Job", "SwitchTarget", "switch_address"]
 
 
+SHOWN = 4  # jobs that hold a pool, in a refusal
+
+
 def switch_address(switch: str, udp_port: int = SWITCH.port) -> Address:
     """Returns a switch's address in trees, to which its workers send. ``udp_port``: the protocol's."""
     node = Node(switch)
@@ -49,13 +52,13 @@ class Controller:
     JobProgram with other parameters than the default ones).
 
     ``slots``: each program's pool, which jobs share; by switch, where they differ. ``topology``: gives the ports of a tree's
-    links; needed for trees only. ``chance``: source of the first incarnation and lives; a seeded one for runs that are to repeat
-    exactly, with switches that have no other jobs.
+    links; needed for trees only. ``seats``: most workers of all jobs at a time; None: no limit. ``chance``: source
+    of the first incarnation and lives; a seeded one for runs that are to repeat exactly, with switches that have no other jobs.
     """
 
     def __init__(self, targets: SwitchTarget | Mapping[str, SwitchTarget], slots: int | Mapping[str, int],
                  protocol: str | JobProgram = protocols.DEFAULT, topology: Topology | None = None,
-                 chance: random.Random = CHANCE):
+                 chance: random.Random = CHANCE, seats: int | None = None):
         self.targets = dict(targets) if isinstance(targets, Mapping) else {"s1": targets}
         self.slots = dict(slots) if isinstance(slots, Mapping) else dict.fromkeys(self.targets, slots)
         self.program = protocol if isinstance(protocol, JobProgram) else program_named(protocol)
@@ -67,7 +70,7 @@ class Controller:
         self.down_links: dict[str, str] = {}  # failed links by name (Topology.link_names), and the reasons
         self.forgotten: set[tuple[str, int]] = set()  # switches to which a job's entries were written again, and its incarnation
         self.incarnations = Incarnations(chance)
-        self._chance = chance
+        self._chance, self._seats = chance, seats
         self.lives = Lives(self.program.last_life, chance)
         self._last_number = self.program.max_jobs - 1
 
@@ -87,6 +90,10 @@ class Controller:
         number = self._free_number()
         if number is None:
             raise AdmissionError("full", f"job {name!r}: all {self.program.max_jobs} job numbers are in use; end a job")
+        seated = sum(job.workers for job in self.jobs.values())
+        if self._seats is not None and seated + workers > self._seats:
+            raise AdmissionError("full", f"job {name!r} needs ports for {workers} workers, but the {len(self.jobs)} jobs that "
+                                         f"run have {seated} of the {self._seats} that there are; end a job")
         job = Job(name, number, self.incarnations.give(), self.lives.give(number), workers, slots, strict, {}, tree,
                   check=check, rule=rule, secret=self._chance.randbytes(32).hex() if check == "keyed" else "")
         if tree is None:
@@ -341,9 +348,12 @@ class Controller:
         """Returns the lowest free range."""
         if free := self._ranges(switch, slots):
             return free[0]
-        holders = ", ".join(f"{job.name}: {job.slots}" for job in self._at(switch)) or "none"
+        jobs = self._at(switch)
+        held = ", ".join(f"{job.name}: {job.slots}" for job in jobs[:SHOWN]) or "none"
+        if len(jobs) > SHOWN:
+            held += f", and {sum(job.slots for job in jobs[SHOWN:])} by {len(jobs) - SHOWN} more jobs"
         raise AdmissionError("full", f"job {name!r} asks for {slots} slots, but no range of that size is free in "
-                                     f"the pool of {self.slots[switch]} at {switch} (held: {holders}); end a job, ask for fewer "
+                                     f"the pool of {self.slots[switch]} at {switch} (held: {held}); end a job, ask for fewer "
                                      "slots, or compile the program with a larger SLOTS")
 
     def _ranges(self, switch: str, slots: int) -> list[int]:

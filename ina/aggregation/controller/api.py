@@ -155,7 +155,7 @@ class Operations:
         if host is not None:
             self.host, config = host, host.describe()
             self.controller = Controller(host.targets, config["slots"], protocol=getattr(host, "job_program", config["protocol"]),
-                                         topology=host.topology)
+                                         topology=host.topology, seats=host.seats)
         self.ports: dict[str, list[int]] = {}  # open ports by job
         self.tokens: dict[str, str] = {}
         self.principals: dict[str, Principal] = {}  # by job: principal of its first request

@@ -73,6 +73,7 @@ class EmbeddedSwitch:
         self._ports: dict[int, Port] = {}
         self._numbers = self.job_program.ports or (front_panel(self.switch.pipes) if self.switch.pipes else range(PORTS))
         self._last = len(self._numbers) - 1
+        self.seats: int | None = len(self._numbers) - self.job_program.needs_server
         self._max_frame = protocols.frame_bytes(self.protocol, self.values)
         # Entries that a P4Runtime client writes to a switch of another's would not reach those of jobs.
         self.shared = (SharedSwitches(loaded, self.job_program, self._address, self._max_frame, self._take_number)

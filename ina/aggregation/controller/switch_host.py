@@ -113,6 +113,10 @@ class SwitchHost(Protocol):
     def packet_lifetime(self) -> float:
         """Seconds after which no packet from before this process is in flight any more."""
 
+    @property
+    def seats(self) -> int | None:
+        """Most workers of all jobs at a time; None: the switches set no limit but those of each job."""
+
     def host_of(self, pid: int, name: str) -> str:
         """Returns the host of process ``pid``; "": there are no hosts. ``name``: the process's own claim, for controllers that
         cannot see it.

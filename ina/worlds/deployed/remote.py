@@ -151,6 +151,7 @@ class SwitchesElsewhere:
                 raise TopologyError(f"{topology.name} has no switch {name!r}; it has: {', '.join(names)}")
         self.topology, self.targets, self.language = topology, dict(targets), language
         self.packet_lifetime = packet_lifetime
+        self.seats = None
         with closing_on_error(self.close):
             programs = {name: _job_program_of(name, target) for name, target in self.targets.items()}
         first, sizes = programs[min(programs)]

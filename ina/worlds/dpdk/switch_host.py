@@ -26,6 +26,7 @@ class DpdkSwitch(EmbeddedSwitch):
 
     def __init__(self, program: Path, switch: Any, opened: Devices, shards: int = 1):
         super().__init__(program, {}, switch)
+        self.seats = None  # jobs share devices
         needed = protocols.frame_bytes(self.protocol, self.values)
         if (longest := opened.pool.max_frame) < needed:
             raise ValueError(f"--max-frame: devices take frames of {longest} bytes; packets of {self.protocol} with "

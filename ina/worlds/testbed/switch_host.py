@@ -33,6 +33,7 @@ class NetworkSwitch:
     """The running switches of ``description``. Raises what compiling, loading and opening raise."""
 
     outlives = False
+    seats = None  # one in each host
     packet_lifetime = 0.0  # no packet is older than the switches
 
     def __init__(self, program: Path, defines: dict[str, str], description: Description):

@@ -37,6 +37,7 @@ class FakeNetwork:
     def __init__(self, topology, protocol="switchml"):
         self.topology, self.outlives, self.protocol = topology, True, protocol
         self.packet_lifetime = 0.0
+        self.seats = None
         self.targets = {switch.name: FakeTarget() for switch in topology.switches}
         self.opened, self.protected = [], []
         self.links, self.routed_around = None, []

@@ -69,6 +69,25 @@ def test_slots_are_first_fit_and_come_back():
     assert (late.slot_base, late.number) == (64, 4)
 
 
+def test_a_refusal_names_some_jobs_that_hold_the_pool_and_counts_the_others():
+    controller = Controller(FakeTarget(), slots=256)
+    for i in range(8):
+        controller.admit(f"job{i}", 2, 32)
+    with pytest.raises(AdmissionError, match=r"held: job0: 32, job1: 32, job2: 32, job3: 32, and 128 by 4 more jobs\)"):
+        controller.admit("late", 2, 1)
+
+
+def test_jobs_need_a_port_for_each_worker():
+    controller = Controller(FakeTarget(), slots=256, seats=6)
+    controller.admit("first", 3, 1)
+    controller.admit("second", 2, 1)
+    with pytest.raises(AdmissionError, match="needs ports for 2 workers, but the 2 jobs that run have 5 of the 6") as error:
+        controller.admit("late", 2, 1)
+    assert error.value.code == "full"
+    controller.release("second")
+    controller.admit("late", 3, 1)
+
+
 @pytest.mark.parametrize(("workers", "slots", "code", "text"), [
     (33, 64, "too_many_workers", "33 children at s1, workers or switches; a switch adds up at most 32"),
     (0, 64, "too_many_workers", "a switch job takes 1 to 1024"),
