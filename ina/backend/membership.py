@@ -10,6 +10,7 @@ import atexit
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -21,6 +22,7 @@ from ina.backend import flight_recorder, rendezvous, spans
 from ina.backend.ballot import Ballot
 from ina.backend.eager import all_eager
 from ina.backend.group_state import GroupState
+from ina.backend.inner_gloo import inner_gloo
 from ina.backend.launcher import end_with_launcher
 from ina.backend.roll_call import RollCall
 from ina.backend.settings import Options, Settings
@@ -55,45 +57,51 @@ class Membership(dist.ProcessGroup):
         generation = (store.add("ina/arrivals", 1) - 1) // size
         self.store = store = dist.PrefixStore(f"ina/{generation}", store)
 
-        gloo_store = dist.PrefixStore("gloo", store)
-        self._ballot = Ballot(dist.PrefixStore("plans", store), rank, size, lambda: self._timeout.total_seconds())
-        gloo = dist.ProcessGroupGloo(gloo_store, rank, size, timeout)
-        roll_call = RollCall(dist.PrefixStore("calls", store), rank, size)
-        self._group_state = GroupState(lambda: self._timeout.total_seconds(), roll_call)
-        self._stager = Stager()
-        self._inner = dist.ProcessGroup(gloo_store, rank, size)
+        if size == 1:
+            self._refusal = "one rank"
+        elif size > lib.INA_BITMAP_WORKERS:
+            self._refusal = f"more than {lib.INA_BITMAP_WORKERS} ranks"
+        agreed = None if self._refusal else self._agree()  # first: a new switch process starts while Gloo's ranks connect
+        with ExitStack() as undo:
+            if agreed is not None:
+                undo.callback(rendezvous.release, agreed.switch)
+            self._make_gloo(dist.PrefixStore("gloo", store))
+            self._ballot = Ballot(dist.PrefixStore("plans", store), rank, size, lambda: self._timeout.total_seconds())
+            roll_call = RollCall(dist.PrefixStore("calls", store), rank, size)
+            self._group_state = GroupState(lambda: self._timeout.total_seconds(), roll_call)
+            self._stager = Stager()
+            if agreed is not None:
+                self._open_job(agreed, f"{name}/{generation}")
+            undo.pop_all()
+        _open_groups.add(self)
+
+    def _make_gloo(self, store: dist.Store) -> None:
+        gloo = inner_gloo(store, self.rank(), self.size(), self._timeout)
+        self._inner = dist.ProcessGroup(store, self.rank(), self.size())
         for group in (self, self._inner):
             for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
                 group._register_backend(torch.device(device), GLOO, gloo)
             group._set_default_backend(GLOO)
 
-        if size == 1:
-            self._refusal = "one rank"
-        elif size > lib.INA_BITMAP_WORKERS:
-            self._refusal = f"more than {lib.INA_BITMAP_WORKERS} ranks"
-        else:
-            self._open_job(dist.PrefixStore("switch", store), f"{name}/{generation}", options)
-        _open_groups.add(self)
+    def _agree(self) -> rendezvous.Agreement:
+        self._settings = Settings.read(self.options)
+        end_with_launcher()
+        return rendezvous.agree(dist.PrefixStore("switch", self.store), self.rank(), self.size(), self._timeout, self._settings)
 
-    def _open_job(self, store: dist.Store, name: str, options: Options | None) -> None:
+    def _open_job(self, agreed: rendezvous.Agreement, name: str) -> None:
         from ina.backend.job import Job
 
-        self._settings = settings = Settings.read(options)
-        end_with_launcher()
-        agreed = rendezvous.agree(store, self.rank(), self.size(), self._timeout, settings)
+        settings, store = self._settings, self.store
+        assert settings is not None  # _agree has read them
         self.switch = agreed.switch
         open_trace(settings.trace, self.rank())
         self._watched = flight_recorder.open_recorder(settings.flight, rendezvous.number(self.rank()),
                                                       dist.PrefixStore("flight", store), self.rank(), self.size())
         if spans.trace is not None and self.rank() == 0:
             spans.trace.watch(agreed.switch)
-        try:
-            self._job = Job(agreed.switch, agreed.pid, f"{name}/{agreed.nonce}", self.rank(), self.size(),
-                            self._timeout.total_seconds(), settings, agreed.token,
-                            dist.PrefixStore("job", store), agreed.access, agreed.runs, _ranks_of(self))
-        except BaseException:
-            rendezvous.release(self.switch)
-            raise
+        self._job = Job(agreed.switch, agreed.pid, f"{name}/{agreed.nonce}", self.rank(), self.size(),
+                        self._timeout.total_seconds(), settings, agreed.token,
+                        dist.PrefixStore("job", store), agreed.access, agreed.runs, _ranks_of(self))
 
     def _joined_job(self) -> Job:
         """Returns the job of a group that is not refused. RuntimeError: the group has been destroyed."""
