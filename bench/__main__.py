@@ -1,17 +1,18 @@
-"""``python -m bench [startup codec lanes thc compressors switch complete check atp bmv2 emulator layers narrow local protocols
-recovery testbed links dpdk]``: measures, prints, keeps JSON and plots."""
+"""``python -m bench [startup codec lanes thc compressors switch complete check atp bmv2 emulator groups layers narrow local
+protocols recovery testbed links dpdk]``: measures, prints, keeps JSON and plots."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
 from pathlib import Path
 
 from bench import common
 from ina.base import signals
 
-NAMES = ("startup", "codec", "lanes", "thc", "compressors", "switch", "complete", "check", "atp", "bmv2", "emulator", "layers",
-         "narrow", "local", "protocols", "recovery", "testbed", "links")
+NAMES = ("startup", "codec", "lanes", "thc", "compressors", "switch", "complete", "check", "atp", "bmv2", "emulator", "groups",
+         "layers", "narrow", "local", "protocols", "recovery", "testbed", "links")
 BY_NAME = ("dpdk",)  # only run by name: make bench-dpdk
 
 
@@ -24,6 +25,7 @@ def main() -> None:
     unknown = set(args.what) - {*NAMES, *BY_NAME}
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: expected any of {', '.join((*NAMES, *BY_NAME))}")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # byte code is kept, as where a package is installed
     environment = common.record.environment()
     common.console.print(
         "{cpu}, {cores} cores, kernel {kernel}, commit {commit}".format(**environment), highlight=False
