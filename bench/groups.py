@@ -1,4 +1,5 @@
-"""Groups: how long the first one of ranks that run takes to start, and what many of them cost, beside Gloo's own.
+"""Groups: how long the first one of ranks that run takes to start, beside other libraries', and what many of them cost, beside
+Gloo's.
 
 Each rank makes groups, one after the other, and sums 4 bytes in each. The switch process starts with the first one, finds its
 program compiled, and ends with the job. With so many groups the ranks then do nothing for a second, and sum in the newest one.
@@ -6,15 +7,17 @@ program compiled, and ends with the job. With so many groups the ranks then do n
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
-from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
-from bench.common import Figure, Measurement
+from bench.common import Figure, Measurement, computing
+from bench.local import BUSY, RANKS, installed
+from bench.peers import standing
 from ina.lab.training import launch
 
-RANKS = (2, 4)
 COUNTS = (1, 10, 50, 100, 200)
 STARTS = 5
 BACK_ENDS = ("ina", "gloo")
@@ -65,32 +68,43 @@ dist.destroy_process_group()
 
 
 def measure() -> list[Measurement]:
-    starts = Measurement("start of the first group: in ranks that run, and a sum", ["ranks", "ina ms", "Gloo ms", "ratio"],
-                         "times Gloo's", "300 ms at most on a quiet machine")
-    costs = Measurement("many groups: what they cost",
-                        ["ranks", "back end", "groups", "one more ms", "idle ms/s", "CPU of a sum us", "descriptors", "MiB",
-                         "switch's descriptors", "switch's MiB", "ratio"],
-                        "descriptors of a rank over Gloo's", "the same for each group, however many there are", keys=3)
-    _run("ina", RANKS[0], [1])  # so that the program is compiled
-    for ranks in RANKS:
-        seconds: dict[str, list[float]] = defaultdict(list)
-        for _ in range(STARTS):
-            for back_end in BACK_ENDS:
-                seconds[back_end].append(_run(back_end, ranks, [1])[0][1])
-        ours, peer = (1e3 * Figure.of(seconds[back_end]) for back_end in BACK_ENDS)
-        starts.add(ranks, ours, peer, ours / peer)
-        rows = {back_end: _run(back_end, ranks, COUNTS) for back_end in BACK_ENDS}
-        for back_end in BACK_ENDS:
-            for row, least in zip(rows[back_end], rows["gloo"], strict=True):
-                count, each, idle, sums, descriptors, memory, *switch = row
-                costs.add(ranks, back_end, count, 1e3 * each, 1e3 * idle, 1e6 * Figure.of(sums), descriptors, memory,
-                          *(switch if back_end == "ina" else ("–", "–")), descriptors / least[4])
-    return [starts, costs]
+    return [starts(), costs()]
 
 
-def _run(back_end: str, ranks: int, counts: list[int] | tuple[int, ...]) -> list[list]:
+def starts(all_ranks: Sequence[int] = RANKS, loads: Sequence[int] = BUSY, times: int = STARTS) -> Measurement:
+    """Times from the call that joins a group to the first sum, of the slowest rank."""
+    libraries = installed()
+    result = Measurement("start of a group: in ranks that run, and the first all-reduce",
+                         ["ranks", "beside", *(f"{library.names[0]} ms" for library in libraries)], "milliseconds",
+                         "300 ms at most on a quiet machine", keys=2)
+    for ranks, load in itertools.product(all_ranks, loads):
+        seconds: dict[str, list[float]] = {library.names[0]: [] for library in libraries}
+        with tempfile.TemporaryDirectory() as folder, computing(load):
+            for turn, library in itertools.product(range(-1, times), libraries):  # the first one may compile the program
+                with standing([library], ranks, Path(folder)) as groups:
+                    name = library.names[0]
+                    seconds[name] += [max(groups[name].starts)] * (turn >= 0)
+        result.add(ranks, f"{load} busy" if load else "quiet", *(1e3 * Figure.of(each) for each in seconds.values()))
+    return result
+
+
+def costs(all_ranks: Sequence[int] = RANKS, counts: Sequence[int] = COUNTS) -> Measurement:
+    result = Measurement("many groups: what they cost",
+                         ["ranks", "back end", "groups", "one more ms", "idle ms/s", "CPU of a sum us", "descriptors", "MiB",
+                          "switch's descriptors", "switch's MiB", "ratio"],
+                         "descriptors of a rank over Gloo's", "the same for each group, however many there are", keys=3)
+    for ranks in all_ranks:
+        rows = {back_end: _run(back_end, ranks, counts) for back_end in BACK_ENDS}
+        for back_end, own in rows.items():
+            for (count, each, idle, sums, descriptors, memory, *switch), least in zip(own, rows["gloo"], strict=True):
+                result.add(ranks, back_end, count, 1e3 * each, 1e3 * idle, 1e6 * Figure.of(sums), descriptors, memory,
+                           *(switch if back_end == "ina" else ("–", "–")), descriptors / least[4])
+    return result
+
+
+def _run(back_end: str, ranks: int, counts: Sequence[int]) -> list[list]:
     """Returns what rank 0 says for each of the counts."""
     rows: list[list] = []
     with tempfile.TemporaryDirectory() as folder:
-        launch.run(["-c", RANK, json.dumps([back_end, counts])], ranks, Path(folder), "ranks", 120, rows.append)
+        launch.run(["-c", RANK, json.dumps([back_end, list(counts)])], ranks, Path(folder), "ranks", 120, rows.append)
     return rows

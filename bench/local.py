@@ -1,5 +1,5 @@
 """Collectives of the local world beside Gloo, Open MPI, MPICH and oneCCL on one machine, in turn in the same run, quiet and
-beside busy processes, and the time to the first one."""
+beside busy processes."""
 
 from __future__ import annotations
 
@@ -103,9 +103,6 @@ def measure(sizes: Sequence[int] = SIZES, all_ranks: Sequence[int] = RANKS, load
     libraries = installed()
     names = [name for library in libraries for name in library.names]
     titles = [library.title() for library in libraries]
-    starts = Measurement("start of a group: in ranks that run, and the first all-reduce",
-                         ["ranks", "beside", *(f"{library.names[0]} ms" for library in libraries)], "milliseconds",
-                         "300 ms at most on a quiet machine", keys=2)
     for ranks in all_ranks:
         title = f"{ranks} ranks: float32 on one machine, by {', '.join(titles)}"
         limit = "time of the row's fastest peer over ours"
@@ -114,7 +111,6 @@ def measure(sizes: Sequence[int] = SIZES, all_ranks: Sequence[int] = RANKS, load
         for load in loads:
             beside = f"{load} busy" if load else "quiet"
             with tempfile.TemporaryDirectory() as folder, computing(load), standing(libraries, ranks, Path(folder)) as groups:
-                starts.add(ranks, beside, *(1e3 * max(groups[library.names[0]].starts) for library in libraries))
                 for collective in (*BUS, "barrier"):
                     began = time.monotonic()
                     console.print(f"  {ranks} ranks, {beside}, {collective}:", end="", highlight=False)
@@ -127,7 +123,6 @@ def measure(sizes: Sequence[int] = SIZES, all_ranks: Sequence[int] = RANKS, load
                             others.add(collective, beside, size, *row)
                     console.print(f" bytes in {time.monotonic() - began:.0f} s", highlight=False)
         yield from (sums, others)
-    yield starts
 
 
 def _sizes(collective: str, sizes: Sequence[int]) -> Sequence[int]:

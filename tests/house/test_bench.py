@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from capabilities import need
 
-from bench import common, complete, local, peers
+from bench import common, complete, groups, local, peers
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.native import ffi
 from ina.lab.training.launch import JobFailed
@@ -74,12 +74,23 @@ def test_a_peer_that_is_not_installed_says_what_to_install(monkeypatch, capsys):
 def test_all_installed_peers_have_right_results_in_one_run(capsys):
     need("cc", "torch")
     installed = [name for library in local.installed() for name in library.names]
-    sums, others, starts = local.measure([1024], [2], [0])
+    sums, others = local.measure([1024], [2], [0])
     assert [row[:2] for row in sums.rows] == [["quiet", 1024]]
     assert [row[0] for row in others.rows] == ["all_gather", "reduce_scatter", "broadcast", "barrier"]
     assert all(f"{name} us" in sums.columns for name in installed)
-    assert all(cell > 0 for row in sums.rows + others.rows + starts.rows for cell in row[3:] if not isinstance(cell, str))
+    assert all(cell > 0 for row in sums.rows + others.rows for cell in row[3:] if not isinstance(cell, str))
     assert "2 ranks, quiet, all_reduce: 1024 bytes in" in capsys.readouterr().out
+
+
+@pytest.mark.build
+@pytest.mark.judge
+def test_groups_start_and_what_they_cost():
+    need("cc", "torch")
+    starts = groups.starts([2], [0], 1)
+    assert starts.rows[0][:2] == [2, "quiet"] and all(cell > 0 for cell in starts.rows[0][2:])
+    costs = groups.costs([2], [1, 3])
+    assert [row[:3] for row in costs.rows] == [[2, back_end, count] for back_end in ("ina", "gloo") for count in (1, 3)]
+    assert all(row[6] > 3 for row in costs.rows) and costs.rows[2][-1] == 1
 
 
 SUMS_NOTHING = """
