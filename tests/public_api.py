@@ -17,7 +17,7 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parent.parent
 SNAPSHOT, PAGE = ROOT / "tests/house/public_api.txt", ROOT / "docs/reference/api.md"
 MODULES = ("ina.p4", "ina.topology", "ina.virtual", "ina.experiment", "ina.backend", "ina.backend.hooks",
-           "ina.backend.optimizers", "ina.backend.pipelining", "ina.backend.ready", "ina.codecs", "ina.protocol")
+           "ina.backend.optimizers", "ina.backend.pipelining", "ina.backend.ready", "ina.moe", "ina.codecs", "ina.protocol")
 COMPILED = {"native"}  # methods that lead to the compiled part
 PASSED_ON = {"P4Info"}  # users get them and give them back; their members are private
 PLAIN = (int, float, str, bool, bytes, tuple, type(None))

@@ -1,7 +1,8 @@
 """Shared parts of the examples: a small task, and the losses of one process that sees all the data.
 
 Each example trains the same model on the same batches, with its own kind of parallelism, and must have the same losses.
-Run one with ``torchrun --nproc-per-node 2 examples/parallel/ddp.py``; ``BACKEND=gloo`` runs it without the switch.
+Run one with ``torchrun --nproc-per-node 2 examples/parallel/ddp.py``; ``BACKEND=gloo`` runs those that call nothing of ina's own
+without the switch.
 """
 
 from __future__ import annotations

@@ -1,11 +1,17 @@
-"""Expert parallel: each rank has one expert; examples travel to their expert and back by all-to-all (through Gloo)."""
+"""Expert parallel: each rank has three experts; examples travel to the two that a trained gate chooses, and the sums of their
+outputs come back, through the switch (ina.moe)."""
+
+import os
 
 import common
 import torch
 import torch.distributed as dist
 from common import CLASSES, RATE, STEPS, WIDTH, batch
 from torch import nn
-from torch.distributed.nn.functional import all_to_all_single
+
+import ina.moe
+
+EACH, TOP = 3, 2  # experts of a rank, and of an example
 
 
 def experts(count: int) -> list[nn.Module]:
@@ -13,44 +19,51 @@ def experts(count: int) -> list[nn.Module]:
     return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)) for _ in range(count)]
 
 
-def choose(inputs: torch.Tensor, count: int) -> torch.Tensor:
-    """Returns the expert of each example: a fixed gate."""
-    return inputs[:, -count:].argmax(1)
+def gate(count: int) -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Linear(WIDTH, count)
+
+
+def choose(gate: nn.Module, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the experts of each example, and their weights, whose gradients train the gate."""
+    chosen = gate(inputs).topk(TOP)
+    return chosen.indices, chosen.values.softmax(1)
 
 
 class Everything(nn.Module):
-    """All experts in one process."""
+    """The gate and all experts in one process."""
 
     def __init__(self, count: int):
         super().__init__()
-        self.experts = nn.ModuleList(experts(count))
+        self.gate, self.experts = gate(count), nn.ModuleList(experts(count))
 
     def forward(self, inputs):
-        gate = choose(inputs, len(self.experts))
+        chosen, weights = choose(self.gate, inputs)
         logits = torch.zeros(len(inputs), CLASSES)
         for number, expert in enumerate(self.experts):
-            logits = logits.index_put((torch.nonzero(gate == number)[:, 0],), expert(inputs[gate == number]))
+            example, place = torch.nonzero(chosen == number, as_tuple=True)
+            logits = logits.index_add(0, example, expert(inputs[example]) * weights[example, place, None])
         return logits
 
 
+os.environ.setdefault("INA_PROTOCOL", "receivers")  # with others, ina.moe goes through Gloo
 rank, ranks = common.start()
-expert = experts(ranks)[rank]
-optimizer = torch.optim.SGD(expert.parameters(), lr=RATE)
+router, mine = gate(EACH * ranks), experts(EACH * ranks)[EACH * rank : EACH * (rank + 1)]
+parameters = [*router.parameters(), *(parameter for expert in mine for parameter in expert.parameters())]
+optimizer = torch.optim.SGD(parameters, lr=RATE)
 losses = []
 for step in range(STEPS):
     inputs, labels = batch(step, rank, ranks)
-    gate = choose(inputs, ranks)
-    order = gate.argsort(stable=True)
-    sent = torch.bincount(gate, minlength=ranks)
-    received = torch.empty_like(sent)
-    dist.all_to_all_single(received, sent)
-    from_ranks, to_ranks = received.tolist(), sent.tolist()
-    arrivals = all_to_all_single(torch.empty(sum(from_ranks), WIDTH), inputs[order], from_ranks, to_ranks)
-    logits = all_to_all_single(torch.empty(len(inputs), CLASSES), expert(arrivals), to_ranks, from_ranks)
-    loss = nn.functional.cross_entropy(logits, labels[order])
+    chosen, weights = choose(router, inputs)
+    rows, plan = ina.moe.dispatch(inputs, chosen, weights, num_experts=EACH * ranks)
+    parts = rows[plan.row].split(plan.tokens_per_expert)
+    outputs = torch.cat([expert(part) for expert, part in zip(mine, parts, strict=True)])
+    loss = nn.functional.cross_entropy(ina.moe.combine(outputs, plan), labels)
     optimizer.zero_grad()
     (loss / ranks).backward()  # the mean over all ranks' examples
+    for parameter in router.parameters():  # each rank has one, and an expert only its own
+        dist.all_reduce(parameter.grad)
     optimizer.step()
     losses.append(common.mean(loss))
-common.compare("expert parallel", losses, common.alone(Everything(ranks)))
+common.compare("expert parallel", losses, common.alone(Everything(EACH * ranks)))
 common.finish()

@@ -8,19 +8,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from ina.aggregation.worker import Route
+from ina.aggregation.worker.route import Table
 from ina.backend import sums
 from ina.backend.arguments import ListsOfTensors, Tensors, as_list, as_lists, contiguous, dtypes, octets, options_of
 from ina.backend.calls import collective, in_place
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
+from ina.backend.settings import Settings
 from ina.backend.ways import Ways
 
+WAITED_FOR = SimpleNamespace(asyncOp=False)  # options of a collective whose caller has nothing else to do
 CHUNK = 4  # packets of a piece of an all-to-all, before it is the next one's turn
 Places = Sequence[tuple[torch.Tensor, int]]  # tensors, each with the number of its first word in the whole
 
@@ -258,6 +262,30 @@ class Movements(Ways):
         copies = [(piece, part.view(piece.dtype).view(piece.shape))
                   for piece, part in zip(outputs, received.split(into), strict=True)]
         return self._gloo(name, work, copies, outputs, reason)
+
+    def why_no_routes(self) -> str:
+        """Returns "" if ``route_words`` has a way through the switch, else the reason for ``exchange_words``."""
+        return self._why_not([]) or self._why_not_routed()
+
+    def packet_words(self) -> int:
+        """Returns the number of words in a packet; of a group that goes to Gloo whole, in one of the default size."""
+        return Settings.values if self._why_not([]) else self._joined_job().config.values
+
+    @in_place
+    def route_words(self, words: torch.Tensor, name: str, table: Table) -> dist.Work:
+        """Moves and adds up int32, each of the pieces in ``table`` (Route.of) from its sources to its receivers. ``words``: what
+        this rank has and gets; ``name``: of the collective that it is counted as."""
+        part = sums.Sum.of(words, route=Route.of(table))
+        part.alike = False
+        return self._through_switch(name, [words], lambda: [part], WAITED_FOR, "")
+
+    @collective
+    def exchange_words(self, received: torch.Tensor, sent: torch.Tensor, into: list[int], out: list[int], name: str,
+                       reason: str) -> dist.Work:
+        """Exchanges rows of int32 through Gloo: ``out[i]`` of ``sent`` go to rank i, ``into[i]`` of ``received`` come from it."""
+        COUNTERS.delegated(name, reason)
+        work = self._inner.alltoall_base(received, sent, into, out, c10d.AllToAllOptions())
+        return self._gloo(name, work, [], [received], reason)
 
     @collective
     def barrier(self, opts: object = None, timeout: timedelta | None = None) -> dist.Work:

@@ -7,7 +7,8 @@ TORCH_NAMES = {
     "allreduce": "all_reduce", "allreduce_own": "all_reduce", "allreduce_coded": "all_reduce", "allreduce_planned": "all_reduce",
     "allgather": "all_gather", "allgather_coalesced": "ALLGATHER_coalesced", "_allgather_base": "_all_gather_base",
     "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
-    "alltoall": "all_to_all", "alltoall_base": "all_to_all", "gather_single": "gather", "gather_into_tensor": "gather",
+    "alltoall": "all_to_all", "alltoall_base": "all_to_all", "route_words": "all_to_all", "exchange_words": "all_to_all",
+    "gather_single": "gather", "gather_into_tensor": "gather",
 }
 
 

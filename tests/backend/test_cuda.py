@@ -47,6 +47,24 @@ def test_cuda_tensors(tmp_path):
         assert each["stats"]["calls"]["allreduce"]["switch"] >= 7
 
 
+def test_tokens_of_experts_on_the_device(tmp_path):
+    for each in succeed(run(tmp_path, 3, """
+        import ina.moe
+        rank, n = start()
+        tokens = torch.arange(1.0, 25.0, device="cuda").view(6, 4).requires_grad_()
+        weights = torch.full((6, 3), 0.5, device="cuda", requires_grad=True)
+        experts = torch.tensor([[0, 1, 2], [1, 2, -1]] * 3, device="cuda")
+        rows, plan = ina.moe.dispatch(tokens, experts, weights, num_experts=n)
+        result = ina.moe.combine(rows[plan.row] * (rank + 1), plan)
+        result.sum().backward()
+        factor = torch.tensor([[3.0], [2.5]] * 3, device="cuda")
+        say(right=torch.equal(result, tokens * factor) and torch.equal(tokens.grad, factor.expand(6, 4)),
+            weights=torch.equal(weights.grad, (experts + 1) * tokens.detach().sum(1, keepdim=True)), on=str(result.device))
+        dist.destroy_process_group()
+    """, INA_PROTOCOL="receivers")):
+        assert each["right"] and each["weights"] and each["on"] == "cuda:0"
+
+
 def test_a_call_waits_for_nothing_and_reads_what_the_stream_writes_before_it(tmp_path):
     for each in succeed(run(tmp_path, 2, SLOW + """
 tensor, other = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")

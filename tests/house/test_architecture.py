@@ -44,6 +44,7 @@ FLOORS = {
     "protocol": 12,
     "virtual": 15,
     "backend": 15,
+    "moe": 16,
     "lab": 16,
     "experiment": 17,
     "cli": 18,

@@ -1,0 +1,479 @@
+"""Mixture of experts: tokens go to the ranks of their experts (dispatch), and the experts' outputs come back, added up (combine).
+
+    1  all-gather    each token's experts and weights, and what the ranks must have in common; one round trip if a packet has
+                     room for all of it, else two
+    2  dispatch      a token's bits go up once, and down once to each rank, but its own, that has some of its experts
+    3  all-reduce    of maxima: the exponents of the rows that are to be added up, and what the ranks must have in common
+    4  combine       each rank's sum of a token's outputs goes up once; the switch adds up over the ranks; down comes one row
+
+The backward pass of combine is 2, with gradients; that of dispatch is 3 and 4, and, for the weights' gradients, a reduce-scatter.
+Which rows travel, from whom and to whom, all ranks know from 1 (ina/aggregation/worker/token_routes.py).
+
+In 4 a row that one other rank has travels as its bits. Those that several have become integers in units of one power of two for
+each row, which its *level* says, that of the largest value of all of them: no sum of m of them leaves 32 bits. With level APART
+each rank's bits come, and the token's rank adds them: where a rank has a NaN or an infinity; where two ranks have 16-bit values,
+which is as much down as one row of 32 bits, half as much up, and exact; and where the group has no routes, so that 2 and 4 go
+through Gloo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch.autograd.function import once_differentiable
+
+from ina.aggregation.worker.token_routes import Indices, Leg, Tokens, ranks_in
+from ina.backend.eager import eager
+from ina.backend.membership import membership_of
+from ina.backend.process_group import InaProcessGroup
+from ina.base.native import lib
+
+__all__ = ["Plan", "combine", "dispatch"]
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+NUMBERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # dtypes of experts
+MOST_EXPERTS = 1 << 15  # whose numbers travel as int16
+NOTHING, APART = -(1 << 20), 1 << 20  # levels of rows of zeros, and of those that are not added up on the way
+BITS = 31  # of a sum, without its sign
+WORD = torch.int32.itemsize  # bytes
+LEAST = 16  # words of each rank in the first all-gather
+COMMON = ("hidden size", "dtype", "experts per token", "num_experts", "having weights")  # of all ranks of a dispatch
+HEADER = 4 + len(COMMON)  # words: a problem, tokens, which gradients are needed, and those
+Words: TypeAlias = npt.NDArray[np.int32]
+Fill: TypeAlias = Callable[[Indices, torch.Tensor], None]  # writes the rows of tokens into memory
+Moved: TypeAlias = list[tuple[Indices, torch.Tensor]]  # tokens, and their rows
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Tokens that a rank has got for its experts: where they come from, and which experts each is for.
+
+    Row i, of R, is token ``token[i]`` of rank ``source[i]``; rows are sorted by these two. Pair j, of N, says that row ``row[j]``
+    is for this rank's expert number ``expert[j]`` (counted from 0 on each rank) as choice ``slot[j]``, of k, with the weight
+    ``weights[j]``; pairs are sorted by expert, and those of expert e are ``tokens_per_expert[e]``. All indices are int64, on the
+    tokens' device; ``weights`` are float32, or None, and part of autograd's graph.
+    """
+
+    source: torch.Tensor
+    token: torch.Tensor
+    row: torch.Tensor
+    expert: torch.Tensor
+    slot: torch.Tensor
+    tokens_per_expert: list[int]
+    weights: torch.Tensor | None
+    _exchange: Exchange = field(repr=False)
+    _anchor: torch.Tensor = field(repr=False)
+
+
+@eager
+def dispatch(tokens: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor | None = None, *, num_experts: int,
+             group: dist.ProcessGroup | None = None) -> tuple[torch.Tensor, Plan]:
+    """Sends each of this rank's tokens to the ranks of its experts, once to each rank. To be called by all ranks of ``group``
+    (None: the default one).
+
+    ``tokens``: (T, H), float32, bfloat16 or float16; T may differ between ranks, and be 0. ``experts``: (T, k) integers, the
+    experts of each token out of ``num_experts``, of which each of n ranks has the next ``num_experts / n``; -1: none. One that
+    occurs twice for a token counts twice. ``weights``: (T, k) floats, by which `combine` multiplies outputs, as float32; None: it
+    does not.
+
+    Returns the rows that this rank's experts get, (R, H), the tokens' bits, and the plan, which says whose they are and for which
+    experts. Gradients go back to tokens and weights: the rows' as those of `combine`, within its bound, those of weights as their
+    bits. All ranks have to call the backward pass, also those that got no rows; there is no second derivative (RuntimeError).
+
+    ValueError, on all ranks: tensors or numbers that do not fit, on any rank; ranks that differ in H, dtype, k, num_experts or in
+    having weights; more than 32 ranks. TypeError: a group of another back end. RuntimeError: the group's job is over.
+    """
+    ours = _routing_group(group)
+    exchange = _agreed(ours, tokens, experts, weights, num_experts)
+    known = exchange.tokens
+    join = torch.zeros(0, requires_grad=exchange.gives_tokens or exchange.gives_weights)
+    rows, given, anchor = _Dispatch.apply(exchange, tokens, weights, join)
+
+    def indices(of: npt.NDArray[np.integer]) -> torch.Tensor:
+        return exchange.indices(of, tokens.device)
+
+    begins = np.cumsum([0, *known.counts])
+    source = known.source[known.rows]
+    return rows, Plan(indices(source), indices(known.rows - begins[source]), indices(known.row), indices(known.expert),
+                      indices(known.slot), known.per_expert, None if weights is None else given, exchange, anchor)
+
+
+@eager
+def combine(outputs: torch.Tensor, plan: Plan) -> torch.Tensor:
+    """Sends the experts' outputs back, and adds them up: each token gets the sum over its experts of weight times output. To be
+    called by all ranks, also those that got no rows.
+
+    ``outputs``: (N, H), one for each of the plan's pairs, in their order; float32, bfloat16 or float16, of any H. Returns (T, H)
+    of the same dtype, in the order of the tokens given to `dispatch`; zeros for a token without experts. A plan can be used for
+    several of these. Gradients go back to outputs, and through the plan to weights and tokens.
+
+    Each rank adds up its own experts' outputs of a token as float32, in the order of its pairs (on a GPU in any order), and
+    rounds the sum to the dtype. Of a token whose experts one rank has, that is the result, bit for bit. Else the ranks' sums are
+    added up at once, with one rounding to float32, and one to the dtype. Those of m ranks, other than the token's own, that the
+    switch adds up are integers first, which is off by m * 2^(c - 31) * a at most, where 2^c is m rounded up to a power of two,
+    and a is the largest absolute value in these ranks' sums for the token (2^-29 a for two ranks, 2^-25 a for eight). If any of
+    them has a NaN or an infinity for it, they are added up by the token's rank, each value by itself, as IEEE 754 says; so are
+    those of two ranks in 16 bits, and all where the group has no routes. A sum beyond the dtype becomes an infinity.
+
+    ValueError, on all ranks: outputs that do not fit, on any rank, or that differ in H or dtype between ranks. RuntimeError: the
+    group's job is over.
+    """
+    exchange = plan._exchange
+    problem = _problem_of_outputs(outputs, plan)
+    rows = torch.zeros(0, 1) if problem else _by_row(outputs, plan)
+    grad = torch.is_grad_enabled() and (rows.requires_grad or plan._anchor.requires_grad)
+    shape = [0, 0] if problem else [rows.shape[1], DTYPES.index(rows.dtype)]
+    own = [bool(problem), grad, *shape, *(-each for each in shape)]
+    largest, levels = exchange.agree(own, None if problem else rows)
+    if largest[0]:
+        _raise_problem(exchange.group, "combine", problem)
+    for name, high, low in zip(("hidden size", "dtype"), largest[2:4], largest[4:6], strict=True):
+        if high != -low:
+            raise ValueError(f"ina: moe.combine: the ranks' outputs differ in {name}: {_common(name, -low)} on one, "
+                             f"{_common(name, high)} on another")
+    join = torch.zeros(0, requires_grad=bool(largest[1]))
+    result: torch.Tensor = _Combine.apply(exchange, rows, levels, plan._anchor, join)
+    return result
+
+
+class Exchange:
+    """The rows of one dispatch, as they go to the experts' ranks and come back, once or several times."""
+
+    def __init__(self, group: InaProcessGroup, tokens: Tokens, weights: torch.Tensor | None, gives_tokens: bool,
+                 gives_weights: bool):
+        """``weights``: of all ranks' tokens, (tokens, k). ``gives_tokens``, ``gives_weights``: some rank's need gradients."""
+        self.group, self.tokens, self.weights = group, tokens, weights
+        self.gives_tokens, self.gives_weights = gives_tokens, gives_weights
+        self.reason = group.why_no_routes()  # or "": what several ranks have is added up on the way
+        self._packet = group.packet_words()
+        self._several = ranks_in(tokens.others[tokens.several])
+
+    @staticmethod
+    def indices(of: npt.NDArray[np.integer], device: torch.device | None = None) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(of, np.int64)).to(device)
+
+    def send(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Sends this rank's tokens to their experts' ranks. Returns the rows that it gets."""
+        known, device, words = self.tokens, tokens.device, _words(tokens)
+        rows = words.new_empty(known.rows.size, words.shape[1])
+        rows.index_copy_(0, self.indices(known.own_row, device), words[self.indices(known.own, device)])
+
+        def fill(which: Indices, memory: torch.Tensor) -> None:
+            torch.index_select(words, 0, self.indices(which - known.begin, device), out=memory)
+
+        for which, memory in self._move("moe_dispatch", device, (known.out, words.shape[1], fill))[0]:
+            rows.index_copy_(0, self.indices(known.row_of(which), device), memory)
+        return _values(rows, tokens.dtype, tokens.shape[1])
+
+    def agree(self, own: Sequence[int], rows: torch.Tensor | None) -> tuple[list[int], Words]:
+        """Returns the largest over all ranks of each of the numbers ``own``, and the levels of the rows of tokens that several
+        ranks have, whose values are below 2^level. ``rows``: this rank's; None: it has no part in them."""
+        known = self.tokens
+        levels = np.full(0 if self.reason else known.several.size, NOTHING, np.int32)
+        if rows is not None and levels.size:
+            here = np.flatnonzero(known.others[known.several] >> np.uint32(known.rank) & 1)
+            mine = rows.detach()[self.indices(known.row_of(known.several[here]), rows.device)]
+            levels[here] = _levels(mine).cpu().numpy()
+        words = torch.from_numpy(np.concatenate([np.array(own, np.int32), levels]))
+        if words.numel():
+            dist.all_reduce(words, dist.ReduceOp.MAX, group=self.group)
+        levels = words[len(own) :].numpy() if levels.size else np.full(known.several.size, APART, np.int32)
+        if rows is not None and rows.dtype != torch.float32:
+            levels[self._several == 2] = APART
+        return words[: len(own)].tolist(), levels
+
+    def collect(self, rows: torch.Tensor, levels: Words) -> torch.Tensor:
+        """Sends the rows to their tokens' ranks, which get the sums over the ranks. Returns those of this rank's tokens."""
+        known, device = self.tokens, rows.device
+        summed, single = known.back(levels == APART)
+        shifts = BITS - np.frexp(self._several - 1)[1] - np.where(levels == NOTHING, 0, levels)
+
+        def shift(which: Indices) -> torch.Tensor:
+            """Returns s, a column: a token's integers are its values times 2^s."""
+            return self.indices(shifts[np.searchsorted(known.several, which)], device)[:, None]
+
+        def fill_bits(which: Indices, memory: torch.Tensor) -> None:
+            torch.index_select(words, 0, self.indices(known.row_of(which), device), out=memory)
+
+        def fill_integers(which: Indices, memory: torch.Tensor) -> None:
+            values = rows.index_select(0, self.indices(known.row_of(which), device)).float()
+            memory.copy_(_scaled(values, shift(which)).round_())
+
+        words, width = _words(rows), rows.shape[1]
+        bits, integers = self._move("moe_combine", device, (single, words.shape[1], fill_bits), (summed, width, fill_integers))
+        parts = [(known.own, rows[self.indices(known.own_row, device)])]
+        parts += [(which - known.begin, _values(memory, rows.dtype, width)) for which, memory in bits]
+        parts += [(which - known.begin, memory * _powers(-shift(which), torch.float64)) for which, memory in integers]
+        return self._total(parts, rows)
+
+    def _total(self, parts: list[tuple[Indices, torch.Tensor]], like: torch.Tensor) -> torch.Tensor:
+        """Returns the sums of rows, each with the number of its token; the bits of those that are alone."""
+        known, device = self.tokens, like.device
+        result = like.new_zeros(known.end - known.begin, like.shape[1])
+        of_several = ranks_in(known.targets[known.begin : known.end]) > 1
+        place: Indices = np.cumsum(of_several) - of_several
+        total = torch.zeros(int(of_several.sum()), like.shape[1], dtype=torch.float64, device=device)
+        for numbers, values in parts:
+            adds = of_several[numbers]
+            if not adds.all():
+                alone = values.index_select(0, self.indices(np.flatnonzero(~adds), device))
+                result.index_copy_(0, self.indices(numbers[~adds], device), alone.to(like.dtype))
+                values = values.index_select(0, self.indices(np.flatnonzero(adds), device))
+            total.index_add_(0, self.indices(place[numbers[adds]], device), values.double())
+        return result.index_copy_(0, self.indices(np.flatnonzero(of_several), device), total.float().to(like.dtype))
+
+    def pair_weights(self) -> torch.Tensor:
+        """Returns the weights of the plan's pairs."""
+        assert self.weights is not None
+        known = self.tokens
+        return self.weights[self.indices(known.rows[known.row]), self.indices(known.slot)]
+
+    def return_weights(self, gradients: torch.Tensor) -> torch.Tensor:
+        """Returns the gradients of this rank's weights, each of which one rank has, of those ``gradients`` of pairs."""
+        known = self.tokens
+        ranks, most, k = len(known.counts), max(known.counts), known.experts.shape[1]
+        begins = np.cumsum([0, *known.counts])
+        token = known.rows[known.row]
+        source = known.source[token]
+        bits = torch.zeros(ranks, most, k, dtype=torch.int32)
+        bits[self.indices(source), self.indices(token - begins[source]), self.indices(known.slot)] = (
+            gradients.to("cpu", torch.float32).view(torch.int32))
+        own = torch.zeros(most, k, dtype=torch.int32)
+        if own.numel():
+            dist.reduce_scatter(own, list(bits), group=self.group)
+        return own.view(torch.float32)[: known.end - known.begin].to(gradients.device)
+
+    def _move(self, name: str, device: torch.device, *loads: tuple[Leg, int, Fill]) -> list[Moved]:
+        """Moves rows of words as one collective: for each load a leg, the width of its rows, and what writes those of the given
+        tokens, which this rank sends, into memory. Returns for each load the rows that this rank gets, in parts with the tokens
+        whose they are."""
+        if self.reason:
+            return [self._exchanged(name, device, *load) for load in loads]
+        sizes = [leg.here * width for leg, width, _ in loads]
+        words = torch.empty(max(1, sum(sizes)), dtype=torch.int32, device=device)
+        moved: list[Moved] = []
+        tables, begin = [], 0
+        for (leg, width, fill), size in zip(loads, sizes, strict=True):
+            if not leg.rows:
+                moved.append([])
+                continue
+            memory = words[begin : begin + size].view(leg.here, width)
+            for which, place in leg.places(leg.sent):
+                fill(which, memory[place])
+            moved.append([(which, memory[place]) for which, place in leg.places(leg.got)])
+            tables.append(leg.pieces(width, begin, self._packet))
+            begin += size
+        if tables:
+            self.group.route_words(words, name, np.concatenate(tables)).wait()
+        return moved
+
+    def _exchanged(self, name: str, device: torch.device, leg: Leg, width: int, fill: Fill) -> Moved:
+        """Moves rows of words through Gloo."""
+        if not leg.rows:
+            return []
+        out, into = leg.by_rank(self.group.size())
+        which, whose = leg.sent[np.concatenate(out)], leg.got[np.concatenate(into)]
+        sent, received = (torch.empty(each.size, width, dtype=torch.int32, device=device) for each in (which, whose))
+        fill(which, sent)
+        self.group.exchange_words(received, sent, list(map(len, into)), list(map(len, out)), name, self.reason).wait()
+        return [(whose, received)]
+
+
+class _Dispatch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, exchange: Exchange, tokens: torch.Tensor, weights: torch.Tensor | None,
+                join: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Returns rows, the pairs' weights, and an anchor: a combine that has it for an input is followed by this one's backward
+        pass on all ranks, whatever their experts did."""
+        ctx.exchange, ctx.of = exchange, None if weights is None else weights.dtype
+        rows, anchor = exchange.send(tokens), tokens.new_empty(0)
+        given = anchor.clone() if weights is None else exchange.pair_weights().to(tokens.device)
+        ctx.mark_non_differentiable(*([] if exchange.gives_tokens else [rows]), *([] if exchange.gives_weights else [given]))
+        return rows, given, anchor
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, rows: torch.Tensor, given: torch.Tensor, anchor: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        exchange = ctx.exchange
+        tokens = exchange.collect(rows, exchange.agree([], rows)[1]) if exchange.gives_tokens else None
+        weights = exchange.return_weights(given).to(ctx.of) if exchange.gives_weights else None
+        return None, tokens, weights, None
+
+
+class _Combine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, exchange: Exchange, rows: torch.Tensor, levels: Words, anchor: torch.Tensor,
+                join: torch.Tensor) -> torch.Tensor:
+        ctx.exchange, ctx.anchor = exchange, anchor.detach()
+        return exchange.collect(rows, levels)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, result: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return None, ctx.exchange.send(result), None, torch.zeros_like(ctx.anchor), None
+
+
+def _agreed(group: InaProcessGroup, tokens: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor | None,
+            num_experts: int) -> Exchange:
+    """Exchanges which experts the ranks' tokens have. Raises ValueError, on all ranks."""
+    problem = _problem_of_tokens(tokens, experts, weights, num_experts, group.size())
+    own = np.array([1], np.int32)
+    if not problem:
+        grad = torch.is_grad_enabled()
+        header = [0, len(tokens), tokens.requires_grad and grad, weights is not None and weights.requires_grad and grad,
+                  tokens.shape[1], DTYPES.index(tokens.dtype), experts.shape[1], num_experts, weights is not None]
+        ids = experts.detach().cpu().numpy().astype(np.int16).reshape(-1)
+        own = np.concatenate([np.array(header, np.int32), np.append(ids, np.zeros(ids.size % 2, np.int16)).view(np.int32)])
+        if weights is not None:
+            bits = weights.detach().to("cpu", torch.float32).contiguous().view(torch.int32)
+            own = np.concatenate([own, bits.numpy().reshape(-1)])
+    gathered = _gather_words(group, own)
+    if any(words[0] for words in gathered):
+        _raise_problem(group, "dispatch", problem)
+    for place, name in enumerate(COMMON, HEADER - len(COMMON)):
+        if len({int(words[place]) for words in gathered}) > 1:
+            each = ", ".join(f"{_common(name, words[place])} at rank {rank}" for rank, words in enumerate(gathered))
+            raise ValueError(f"ina: moe.dispatch: the ranks differ in {name}: {each}")
+    k, all_experts, all_weights = experts.shape[1], [], []
+    for words in gathered:
+        count = int(words[1]) * k
+        middle = HEADER + (count + 1) // 2
+        all_experts.append(words[HEADER:middle].view(np.int16)[:count].reshape(-1, k))
+        all_weights.append(words[middle:].view(np.float32))
+    given = None if weights is None else torch.from_numpy(np.concatenate(all_weights).reshape(-1, k))
+    return Exchange(group, Tokens(all_experts, num_experts // group.size(), group.rank()), given,
+                    any(words[2] for words in gathered), any(words[3] for words in gathered))
+
+
+def _gather_words(group: InaProcessGroup, own: Words) -> list[Words]:
+    """All-gathers as many words as each rank has: in one all-gather of as many as a packet has room for, and a second one of what
+    is left on any rank."""
+    ranks = group.size()
+    room = max(LEAST, group.packet_words() // ranks) - 1
+    first = np.zeros(1 + room, np.int32)
+    first[0], first[1 : 1 + min(room, own.size)] = own.size, own[:room]
+    together = torch.empty(ranks, first.size, dtype=torch.int32)
+    dist.all_gather(list(together), torch.from_numpy(first), group=group)
+    parts = together.numpy()
+    left = [torch.empty(max(0, int(size) - room), dtype=torch.int32) for size in parts[:, 0]]
+    if any(map(len, left)):
+        dist.all_gather(left, torch.from_numpy(own[room:]), group=group)
+    return [np.concatenate([part[1 : 1 + part[0]], rest.numpy()]) for part, rest in zip(parts, left, strict=True)]
+
+
+def _routing_group(group: dist.ProcessGroup | None) -> InaProcessGroup:
+    ours = membership_of(group)
+    assert isinstance(ours, InaProcessGroup)
+    if ours.size() > lib.INA_BITMAP_WORKERS:
+        raise ValueError(f"ina: moe.dispatch: a group of {ours.size()} ranks, expected {lib.INA_BITMAP_WORKERS} at most")
+    return ours
+
+
+def _problem_of_tokens(tokens: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor | None, num_experts: int,
+                       ranks: int) -> str:
+    """Returns what is wrong with the arguments of `dispatch`; "": nothing."""
+    if problem := _problem_of_rows("tokens", tokens):
+        return problem
+    if not isinstance(num_experts, int) or not 1 <= num_experts <= MOST_EXPERTS or num_experts % ranks:
+        return f"num_experts: {num_experts}, expected a multiple of the {ranks} ranks, {MOST_EXPERTS} at most"
+    if not isinstance(experts, torch.Tensor) or experts.dtype not in NUMBERS or experts.layout != torch.strided:
+        return f"experts: {_described(experts)}, expected int64, int32, int16, int8 or uint8"
+    if experts.dim() != 2 or len(experts) != len(tokens) or experts.shape[1] < 1:
+        return f"experts: {_described(experts)}, expected ({len(tokens)}, k): k of each token"
+    if experts.numel() and not (-1 <= int(experts.min()) and int(experts.max()) < num_experts):
+        return f"experts: from {int(experts.min())} to {int(experts.max())}, expected 0 to {num_experts - 1}, or -1 for none"
+    if weights is not None and not (isinstance(weights, torch.Tensor) and weights.is_floating_point()
+                                    and weights.layout == torch.strided and weights.shape == experts.shape):
+        return f"weights: {_described(weights)}, expected floats, {tuple(experts.shape)} as experts"
+    return ""
+
+
+def _problem_of_outputs(outputs: torch.Tensor, plan: Plan) -> str:
+    """Returns what is wrong with the outputs of a `combine`; "": nothing."""
+    if problem := _problem_of_rows("outputs", outputs):
+        return problem
+    if len(outputs) != len(plan.row):
+        return f"outputs: {_described(outputs)}, expected ({len(plan.row)}, H): one for each of the plan's pairs"
+    if outputs.device != plan.row.device:
+        return f"outputs: on {outputs.device}, expected {plan.row.device}, as the rows"
+    return ""
+
+
+def _problem_of_rows(name: str, rows: torch.Tensor) -> str:
+    if not isinstance(rows, torch.Tensor) or rows.layout != torch.strided or rows.dtype not in DTYPES:
+        return f"{name}: {_described(rows)}, expected dense float32, bfloat16 or float16"
+    if rows.dim() != 2 or rows.shape[1] < 1:
+        return f"{name}: {_described(rows)}, expected two dimensions, the second of 1 or more"
+    return ""
+
+
+def _described(value: object) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+
+
+def _common(name: str, number: int) -> str:
+    return str(DTYPES[number]).removeprefix("torch.") if name == "dtype" else str(number)
+
+
+def _raise_problem(group: InaProcessGroup, call: str, problem: str) -> None:
+    """Raises ValueError on all ranks, with the problem of the first rank that has one."""
+    problems: list[str] = [""] * group.size()
+    dist.all_gather_object(problems, problem, group=group)
+    rank = next(rank for rank, each in enumerate(problems) if each)
+    raise ValueError(f"ina: moe.{call}: rank {rank}: {problems[rank]}")
+
+
+def _by_row(outputs: torch.Tensor, plan: Plan) -> torch.Tensor:
+    """Returns the weighted sum of the outputs of each row's experts. One output without a weight is its bits."""
+    first, rest = (Exchange.indices(of, outputs.device) for of in (plan._exchange.tokens.first, plan._exchange.tokens.rest))
+    if plan.weights is None and not len(rest):
+        return outputs.index_select(0, first)
+    wide = outputs.float() if plan.weights is None else outputs.float() * plan.weights[:, None]
+    rows = wide.index_select(0, first).index_add_(0, plan.row[rest], wide.index_select(0, rest))
+    return rows.to(outputs.dtype)
+
+
+def _words(rows: torch.Tensor) -> torch.Tensor:
+    """Returns the bits of rows as int32, each with zeros up to a whole word; their own memory where possible."""
+    size = rows.element_size()
+    whole = rows.detach().resolve_neg().contiguous()
+    if rows.shape[1] * size % WORD:
+        whole = torch.nn.functional.pad(whole, (0, 1))
+    elif whole.storage_offset() * size % WORD or whole.data_ptr() % WORD:
+        whole = whole.clone()
+    return whole.view(torch.int32)
+
+
+def _values(words: torch.Tensor, dtype: torch.dtype, width: int) -> torch.Tensor:
+    """Returns rows of ``width`` values, of their bits as int32."""
+    return words.view(dtype)[:, :width].contiguous()
+
+
+def _levels(rows: torch.Tensor) -> torch.Tensor:
+    """Returns for each row the least e so that all absolute values are below 2^e; NOTHING for zeros, APART if some are not
+    finite."""
+    largest = rows.abs().amax(1).float()
+    levels = torch.where(largest == 0, NOTHING, torch.frexp(largest).exponent)
+    return torch.where(largest.isfinite(), levels, APART).to(torch.int32)
+
+
+def _scaled(rows: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    """Multiplies float32 rows by 2^shift in place, and returns them. Two factors, as one may be beyond float32; both products
+    are exact, or too small to be more than 0 as integers."""
+    half = shift // 2
+    return rows.mul_(_powers(half, torch.float32)).mul_(_powers(shift - half, torch.float32))
+
+
+def _powers(exponents: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Returns 2^exponents, of normal numbers."""
+    if dtype == torch.float64:
+        return (exponents + 1023 << 52).view(dtype)
+    return (exponents + 127 << 23).to(torch.int32).view(dtype)
