@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from ina.base.bounds import SECONDS, Range
+from ina.base.settings import ConfigError
 
 WORKERS = Range(0, 1024, "each is a process, or a host of virtual time")
 JOBS = Range(1, 64, "each has hosts or slots of its own")
@@ -23,3 +26,11 @@ ELEMENTS = Range(1, 10**15, "4 bytes each, which memory has to hold", "int32")
 def power_of_two(number: int) -> bool:
     """Returns True for 0, too: a key that is left to others."""
     return number & (number - 1) == 0
+
+
+def must_fit(what: str, needed: int, hint: str = "") -> None:
+    """Checks that ``needed`` bytes fit into memory, before the kernel ends this process, or another. ``what`` takes them. Raises
+    ConfigError, with a ``hint`` at its end."""
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > available:
+        raise ConfigError(f"{what} are {needed / 2**30:,.0f} GiB; this machine has {available / 2**30:,.0f} GiB{hint}")

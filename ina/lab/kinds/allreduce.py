@@ -7,7 +7,6 @@ this machine over shared memory, or in the hosts of a real network.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -259,12 +258,10 @@ def _bytes(config: AllReduce) -> int:
 
 
 def _must_fit(config: AllReduce, jobs: int) -> None:
-    """Checks that the tensors fit into memory, before the kernel ends this process, or another. Raises ConfigError."""
+    """Checks that the tensors fit into memory. Raises ConfigError."""
     tensors = jobs * (config.workers if config.tensors == "own" else 2)
-    needed, available = tensors * _bytes(config), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > available:
-        raise ConfigError(f"elements = {config.elements}: {tensors} tensors are {needed / 2**30:,.0f} GiB; this machine has "
-                          f"{available / 2**30:,.0f} GiB (tensors = 'common' is one for all workers)")
+    limits.must_fit(f"elements = {config.elements}: {tensors} tensors", tensors * _bytes(config),
+                    " (tensors = 'common' is one for all workers)")
 
 
 def _tensors(rng: np.random.Generator, config: AllReduce) -> list[np.ndarray]:

@@ -1,0 +1,390 @@
+"""Mixtures of experts in virtual time: tokens go to the hosts of their experts, and the experts' outputs come back, added up.
+
+Each worker has as many experts as the others, and as many tokens in each batch, whose experts are drawn. As `ina.moe` does:
+
+    gather     every worker learns the experts of all tokens
+    dispatch   a token goes up once, and down once to each other worker that has some of its experts
+    agree      a maximum for each token whose outputs several other workers have (there: of its exponents)
+    combine    each of them sends one row up, and the switch adds them up: one row comes down
+
+With ``overlap`` a batch is dispatched while the one before it is combined, so that links are busy in both directions. Rows are
+int32; every row that comes, and every sum, is compared with the right one. Beside the time stands that of an all-to-all between
+the hosts on the same network: it sends a token once to each of those workers, too, but from its own host, and brings back a row
+from each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ina.aggregation import protocols
+from ina.aggregation.entries import BITMAP
+from ina.aggregation.lane import INT32
+from ina.aggregation.worker.route import Route
+from ina.aggregation.worker.token_routes import Indices, Leg, Tokens, ranks_in
+from ina.base.bounds import Range
+from ina.base.plurals import counted
+from ina.base.settings import key
+from ina.lab import limits
+from ina.lab.kind import Check, Finding, Measured, Row
+from ina.lab.virtual import bottleneck, virtual_network
+from ina.lab.virtual.simulated import SUMS, sums
+from ina.lab.virtual.timeline import Timeline
+from ina.lab.virtual.virtual_network import Networked, WrongSum
+from ina.net.ports import PS
+from ina.worlds.virtual import collectives
+from ina.worlds.virtual.fabric import Fabric, FabricJob
+from ina.worlds.virtual.network import Completion
+
+ROUTED = tuple(name for name in protocols.names() if protocols.has_routes(name, protocols.default_check(name)))
+Words = npt.NDArray[np.int32]
+
+
+@dataclass
+class Mixture:
+    """Result of a run. ``rows``: that hosts sent up and got down, over all workers and batches, as defined; ``hosts_seconds``:
+    of the all-to-all between the hosts; ``distinct``: workers of a token, its own included, on average."""
+
+    job: str
+    bytes: int  # of a row
+    seconds: float
+    hosts_seconds: float
+    distinct: float
+    rows: dict[str, int]
+    busiest_link: str
+    busiest_bytes: int
+    link_use: float | None
+    stats: dict[str, dict] = field(default_factory=dict)
+    checked: bool = True
+
+    def summary(self) -> dict[str, object]:
+        """Figures of the table."""
+        return {
+            "job": self.job, "sums": sums(self.checked), "time_ms": 1e3 * self.seconds,
+            "hosts_ms": 1e3 * self.hosts_seconds, "ratio": self.hosts_seconds / self.seconds,
+            "distinct": self.distinct, "dispatch_mb": 1e-6 * self.bytes * self.rows["dispatch"],
+            "combine_mb": 1e-6 * self.bytes * self.rows["combine"], "hosts_mb": 1e-6 * self.bytes * self.rows["hosts"],
+            "link_mb": 1e-6 * self.busiest_bytes, "link_use": self.link_use,
+            "retransmissions": self.stats["workers"]["retransmissions"],
+        }
+
+
+@dataclass(frozen=True)
+class Experts(Networked):
+    """Tokens that go to their experts and back, in virtual time."""
+
+    kind: str = key("experts", "what is done: experts", choices=("experts",))
+    name: str = key("experts", "the results folder's name begins with it")
+    protocol: str = key(ROUTED[0], "what switch and workers speak: one with routes", choices=ROUTED)
+    workers: int = key(8, "workers, each at a host of its own", Range(2, BITMAP, "workers", "workers"))
+    experts: int = key(64, "of all workers, each of which has as many", Range(2, 1 << 15, "experts", "experts"))
+    top: int = key(2, "experts of a token, all different", Range(1, 64, "experts", "experts"))
+    skew: float = key(0.0, "exponent of Zipf's law, by which experts are drawn; 0: all alike", Range(0, 4))
+    tokens: int = key(64, "of each worker in a batch", Range(1, 1 << 16, "tokens", "tokens"))
+    hidden: int = key(1024, "int32 of a token, and of an expert's output", limits.ELEMENTS)
+    batches: int = key(4, "one after the other", Range(1, 1000, "batches", "batches"))
+    overlap: bool = key(True, "a batch is dispatched while the one before it is combined")
+    dtype: str = key("int32", "int32", choices=("int32",))
+
+    rows = (
+        Row("time_ms", "dispatch and combine, all batches, ms", "ms", "{:.4f}"),
+        Row("hosts_ms", "the same by all-to-all between hosts, ms", "hosts ms", "{:.4f}"),
+        Row("ratio", "that over ours", "ratio", "{:.2f}"),
+        Row("distinct", "workers of a token, mean", "workers", "{:.2f}"),
+        Row("dispatch_mb", "rows up to dispatch, MB", "out MB", "{:.3f}"),
+        Row("combine_mb", "rows down from combine, MB", "back MB", "{:.3f}"),
+        Row("hosts_mb", "rows up between hosts, one way, MB", "hosts MB", "{:.3f}"),
+        Row("link_mb", "on the busiest link, MB", "link MB", "{:.3f}"),
+        Row("link_use", "use of the busiest link", "use", "{:.1%}"),
+        Row("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
+        SUMS,
+    )
+
+    def checks(self) -> Iterator[Check]:
+        yield from super().checks()
+        yield self.experts % self.workers == 0, "experts", f"a multiple of {self.workers}, the workers"
+        yield self.top <= self.experts, "top", f"at most {self.experts}, the experts"
+        yield self.algorithm == "in-network" and self.stripes == 1, "algorithm", "in-network, with one stripe"
+        yield self.jobs == 1, "jobs", "1"
+        yield self.payload, "payload", "true"
+        yield self.check != "keyed", "check", "off or sum"
+
+    @property
+    def window(self) -> int:
+        """Slots of each of the two jobs: one dispatches, and one combines."""
+        return self.window_of(2)
+
+    @property
+    def work(self) -> str:
+        return (f"{counted(self.batches, 'batch', 'batches')} of {self.tokens:,} tokens of {self.hidden:,} int32 from each "
+                f"worker, to {self.top} of {self.experts:,} experts")
+
+    def measure(self, timeline: Timeline | None = None) -> list[Mixture]:
+        return [run_batches(self.resolved(), timeline or Timeline())]
+
+    def title(self, results: Sequence[Measured]) -> str:
+        drawn = f"Zipf {self.skew:g}" if self.skew else "uniform"
+        return f"{self.top} of {self.experts} experts ({drawn}) on {counted(self.workers, 'worker')}"
+
+    def why(self, run: dict, summary: dict) -> Finding:
+        return bottleneck.network(self, run, 1.0, summary["time_ms"])
+
+
+def draw(config: Experts, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Returns the experts of one worker's tokens of a batch, (tokens, top): drawn without replacement, by Zipf's law. The most
+    frequent ones are at different workers."""
+    popularity = -config.skew * np.log(np.arange(1, config.experts + 1))
+    noise = rng.gumbel(size=(config.tokens, config.experts))  # the largest of log p + Gumbel noise: Yellott, 1977
+    chosen = np.argpartition(-(popularity + noise), config.top - 1, axis=1)[:, : config.top]
+    per_worker = config.experts // config.workers
+    return chosen % config.workers * per_worker + chosen // config.workers
+
+
+class _Batch:
+    """A batch's tokens, its values, and what each worker has of it."""
+
+    def __init__(self, config: Experts, number: int):
+        self._rng = np.random.default_rng((config.seed, number))
+        self.experts = [draw(config, self._rng) for _ in range(config.workers)]
+        per_worker = config.experts // config.workers
+        self.seen = [Tokens(self.experts, per_worker, worker) for worker in range(config.workers)]
+        self.shape = config.workers * config.tokens, config.hidden
+        self.memory: dict[tuple[str, int], Words] = {}  # by phase and worker
+        self.done: dict[str, set[int]] = {"gather": set(), "dispatch": set(), "agree": set(), "combine": set()}
+
+    @cached_property
+    def values(self) -> Words:
+        """The tokens."""
+        return self._rng.integers(-(2**31), 2**31, self.shape, np.int32)
+
+    def words(self) -> int:
+        """Returns the words of a worker's share of the gather: two bytes for each number."""
+        return -(-self.experts[0].size // 2)
+
+    def output(self, worker: int, tokens: Indices) -> Words:
+        """Returns what a worker's experts make of tokens, (tokens, hidden); sums wrap."""
+        return self.values[tokens] * np.int32(2 * worker + 3) + np.int32(worker)
+
+    def legs(self, phase: str, worker: int) -> tuple[Leg, ...]:
+        known = self.seen[worker]
+        return (known.out,) if phase == "dispatch" else known.back(np.zeros(known.several.size, np.bool_))
+
+
+class _Run:
+    """All workers, driven by the network's events."""
+
+    def __init__(self, config: Experts, network: Fabric, jobs: dict[str, FabricJob]):
+        self.config, self.network, self.jobs = config, network, jobs
+        self.batches = [_Batch(config, number) for number in range(config.batches)]
+        self.tickets: dict[int, tuple[int, str, int]] = {}  # batch, phase, worker
+        self.spans: list[list[tuple[str, float, float]]] = [[] for _ in range(config.workers)]
+        self._began: dict[tuple[int, str, int], int] = {}  # ps
+        self._dispatched: set[tuple[int, int]] = set()  # batch, worker
+        self.ended = 0  # ps
+
+    def begin(self, number: int, phase: str, worker: int) -> None:
+        """Submits a worker's part of a phase of a batch, if there is such a batch."""
+        if number >= len(self.batches):
+            return
+        batch, config = self.batches[number], self.config
+        job = self.jobs["out" if phase in ("gather", "dispatch") else "back"]
+        route: Route | None = None
+        if phase == "gather":
+            own = batch.words()
+            memory = np.zeros(own * config.workers, np.int32)
+            memory[own * worker : own * (worker + 1)] = self._packed(batch.experts[worker], own)
+            if memory.size > config.values:  # else one packet of a sum to which nobody else gives anything there
+                route = Route.all_gather([own] * config.workers)
+        elif phase == "agree":
+            memory = np.full(max(1, batch.seen[worker].several.size), worker, np.int32)
+        else:
+            memory, route = self._rows(batch, phase, worker)
+            if route is None:  # nothing travels
+                self._over(number, phase, worker)
+                return
+        batch.memory[phase, worker] = memory
+        tag = 4 * number + list(batch.done).index(phase)
+        reduction = protocols.MAX if phase == "agree" else protocols.SUM
+        (ticket,) = self.network.submit_one(job, worker, memory, tag=tag, reduction=reduction, route=route)
+        self.tickets[ticket] = number, phase, worker
+        self._began[number, phase, worker] = self.network.now
+
+    @staticmethod
+    def _packed(experts: npt.NDArray[np.int64], words: int) -> Words:
+        numbers = np.zeros(2 * words, np.int16)
+        numbers[: experts.size] = experts.astype(np.int16).ravel()
+        return numbers.view(np.int32)
+
+    def _rows(self, batch: _Batch, phase: str, worker: int) -> tuple[Words, Route | None]:
+        """Returns a worker's memory of the rows that travel, and their route; None: there are none."""
+        legs, width = batch.legs(phase, worker), batch.shape[1]
+        memory = np.zeros((max(1, sum(leg.here for leg in legs)), width), np.int32)
+        tables, begin = [], 0
+        for leg in legs:
+            if not leg.rows:
+                continue
+            own = memory[begin : begin + leg.here]
+            for tokens, place in leg.places(leg.sent):
+                own[place] = batch.values[tokens] if phase == "dispatch" else batch.output(worker, tokens)
+            tables.append(leg.pieces(width, begin * width, self.config.values))
+            begin += leg.here
+        return memory.reshape(-1), Route.of(np.concatenate(tables)) if tables else None
+
+    def completed(self, completion: Completion) -> None:
+        """Checks what a worker has got, and goes on with what follows."""
+        completion.raise_failed()
+        number, phase, worker = self.tickets.pop(completion.ticket)
+        batch = self.batches[number]
+        began = self._began.pop((number, phase, worker))
+        self.spans[worker].append((f"{phase} of batch {number}", began / PS, completion.time / PS))
+        {"gather": self._check_gather, "agree": self._check_agree}.get(phase, self._check_rows)(batch, phase, worker)
+        del batch.memory[phase, worker]
+        self.ended = completion.time
+        self._over(number, phase, worker)
+
+    def _over(self, number: int, phase: str, worker: int) -> None:
+        """Goes on at a worker that has all of a phase."""
+        done = self.batches[number].done
+        done[phase].add(worker)
+        if len(done["combine"]) == self.config.workers:
+            vars(self.batches[number]).pop("values", None)  # for the memory
+        if phase == "dispatch":
+            self.begin(number + 1, "gather", worker)
+            self.begin(number, "agree", worker)
+        elif phase == "agree":
+            self.begin(number, "combine", worker)
+        for each in range(number, min(number + 2, len(self.batches))):
+            if (each, worker) not in self._dispatched and self._may_dispatch(each, worker):
+                self._dispatched.add((each, worker))
+                self.begin(each, "dispatch", worker)
+
+    def _may_dispatch(self, number: int, worker: int) -> bool:
+        """Tells whether a worker knows all experts of a batch, and the batch before is over as far as it must be."""
+        before = "dispatch" if self.config.overlap else "combine"
+        return (worker in self.batches[number].done["gather"]
+                and (number == 0 or worker in self.batches[number - 1].done[before]))
+
+    def _check_gather(self, batch: _Batch, phase: str, worker: int) -> None:
+        expected = np.concatenate([self._packed(each, batch.words()) for each in batch.experts])
+        if not np.array_equal(batch.memory[phase, worker], expected):
+            raise WrongSum(f"worker {worker} has other experts of the tokens than they have")
+
+    def _check_agree(self, batch: _Batch, phase: str, worker: int) -> None:
+        if (batch.memory[phase, worker] != self.config.workers - 1).any():
+            raise WrongSum(f"worker {worker} has another maximum than the workers' largest number")
+
+    def _check_rows(self, batch: _Batch, phase: str, worker: int) -> None:
+        memory, begin = batch.memory[phase, worker].reshape(-1, batch.shape[1]), 0
+        single: dict[int, Words] = {}
+        for leg in batch.legs(phase, worker):
+            own = memory[begin : begin + leg.here]
+            for tokens, place in leg.places(leg.got):
+                for token, row in zip(tokens.tolist(), own[place], strict=True):
+                    single[token] = single[token] + row if token in single else row
+            begin += leg.here
+        for token, row in single.items():
+            others = batch.seen[worker].others[token]
+            if phase == "dispatch":
+                right = batch.values[token]
+            else:
+                ranks = [rank for rank in range(self.config.workers) if others >> np.uint32(rank) & 1]
+                right = np.sum([batch.output(rank, np.array([token]))[0] for rank in ranks], axis=0, dtype=np.int32)
+            if not np.array_equal(row, right):
+                raise WrongSum(f"{phase}: worker {worker} has a wrong row of token {token}")
+        got = batch.legs(phase, worker)
+        if len(single) != len(np.unique(np.concatenate([leg.got for leg in got]))):
+            raise WrongSum(f"{phase}: worker {worker} has {len(single)} rows")
+
+
+def counts(batches: Sequence[_Batch], workers: int) -> dict[str, npt.NDArray[np.int64]]:
+    """Returns rows by batch and worker: its ``own`` tokens that others need, the ``copies`` of these, one for each other worker,
+    and those that it ``got`` from others, of which it makes as many outputs."""
+    shape = len(batches), workers
+    own, copies, got = (np.zeros(shape, np.int64) for _ in range(3))
+    for number, batch in enumerate(batches):
+        known = batch.seen[0]
+        ranks = ranks_in(known.others)
+        own[number] = np.bincount(known.source[known.others != 0], minlength=workers)
+        copies[number] = np.bincount(known.source, ranks, minlength=workers)
+        got[number] = [int((known.others >> np.uint32(worker) & 1).sum()) for worker in range(workers)]
+    return {"own": own, "copies": copies, "got": got}
+
+
+def hosts_schedule(config: Experts, batches: Sequence[_Batch]) -> collectives.Schedule:
+    """Returns the same between hosts: each of a token's other workers gets a copy from its host, and sends a row back. Phases
+    wait for each other at each worker as they do through the switch. All rows have the same place: they have no values."""
+    n = config.workers
+    copies = []
+    for batch in batches:
+        known = batch.seen[0]
+        to = known.others[:, None] >> np.arange(n, dtype=np.uint32) & 1
+        copies.append(np.array([to[known.source == worker].sum(axis=0) for worker in range(n)], np.int64))
+    schedule = collectives.Schedule("all-to-all", n, max(1, int(np.max(copies))))
+
+    def exchange(rows: npt.NDArray[np.int64], after: int, gate: int) -> None:
+        for turn, worker in itertools.product(range(1, n), range(n)):
+            other = (worker + turn) % n
+            if rows[worker, other]:
+                schedule.move(worker, other, (0, int(rows[worker, other])), collectives.COPY, after, (gate, gate))
+
+    for number, rows in enumerate(copies):
+        out, back = 1 + 2 * number, 2 + 2 * number  # gates that open when a worker has all rows of these phases
+        exchange(rows, 0 if number == 0 else out - (2 if config.overlap else 1), out)
+        exchange(rows.T, out, back)
+    return schedule
+
+
+def hosts_seconds(config: Experts, batches: Sequence[_Batch], place: virtual_network.Place) -> float:
+    """Returns how long that takes."""
+    schedule = hosts_schedule(config, batches)
+    with virtual_network.fabric(config, place) as network:
+        job = network.collective(place.hosts(config)[0], schedule, config.values, window=config.flow,
+                                 congestion=virtual_network.CONGESTION[config.transport], rto=config.rto_min,
+                                 timeout=config.timeout, bare=True)
+        arrays = [np.zeros(schedule.parts * config.hidden, np.int32) for _ in range(config.workers)]
+        return network.all_reduce(job, arrays).seconds
+
+
+def run_batches(config: Experts, timeline: Timeline) -> Mixture:
+    """Runs all batches. ``timeline`` records the events.
+
+    Raises:
+        JobError: a phase failed, at a deadline or otherwise.
+        WrongSum: a row or a sum is not the right one.
+    """
+    limits.must_fit(f"tokens = {config.tokens}, hidden = {config.hidden}: rows that are on their way",
+                    2 * (1 + config.top) * config.workers * config.tokens * INT32.bytes(config.hidden))
+    place = virtual_network.place(config)
+    hosts = place.hosts(config)[0]
+    with virtual_network.fabric(config, place) as network:
+        jobs = {name: virtual_network.admit_one(network, config, place, hosts, name, config.window, None)
+                for name in ("out", "back")}
+        network.stop_at_completions()
+        run = _Run(config, network, jobs)
+        for worker in range(config.workers):
+            run.begin(0, "gather", worker)
+        while any(len(batch.done["combine"]) < config.workers for batch in run.batches):
+            timeline.run(network)
+            for completion in network.completions():
+                run.completed(completion)
+        while not timeline.run(network):
+            pass  # copies that come late
+        network.check()
+        seconds = run.ended / PS
+        rows = counts(run.batches, config.workers)
+        timeline.jobs.append(("batches", run.spans))
+        return Mixture(
+            counted(config.workers, "worker"), INT32.bytes(config.hidden), seconds, hosts_seconds(config, run.batches, place),
+            float(np.mean([ranks_in(batch.seen[0].targets).mean() for batch in run.batches])),
+            {"dispatch": int(rows["own"].sum()), "combine": int(rows["own"].sum()), "hosts": int(rows["copies"].sum())},
+            stats=virtual_network.counters(network, config, list(jobs.values()), hosts), checked=config.payload,
+            **virtual_network.link_figures(network, seconds))
+
+
+KIND = Experts
