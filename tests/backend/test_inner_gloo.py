@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import child
 import pytest
 from capabilities import need
 from waiting import LONG
@@ -83,18 +84,23 @@ def test_interfaces_have_their_own(monkeypatch):
     assert {interfaces: len(made) for (_, interfaces), made in inner_gloo._loops.items()} == {"": 2, "lo": 4, "lo,nowhere": 0}
 
 
+FORKS = """
+import os, threading
+from test_inner_gloo import LONG, LOOPS, groups, sums
+made = groups(LOOPS)
+child = os.fork()
+if not child:
+    watch = threading.Timer(LONG, os._exit, (2,))  # a loop of its parent's would never answer
+    watch.daemon = True
+    watch.start()
+    os._exit(sums(groups(1)) != 2 * [[[1.0]]])
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sums(made)[0][0])
+"""
+
+
 @pytest.mark.build
 def test_a_forked_process_makes_its_own():
-    made = groups(LOOPS)
-    child = os.fork()
-    if not child:
-        right = False
-        try:
-            watch = threading.Timer(LONG, os._exit, (2,))  # a loop of its parent's would never answer
-            watch.daemon = True
-            watch.start()
-            right = sums(groups(1)) == 2 * [[[1.0]]]
-        finally:
-            os._exit(0 if right else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert sums(made)[0][0] == [1.0]
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": f"{here}:{here.parent}"}
+    done = child.run([sys.executable, "-c", FORKS], 3 * LONG, env=environment, cwd=here.parent.parent)
+    assert done.stdout == "0 [1.0]\n", done.stderr

@@ -158,7 +158,7 @@ def test_who_measures_ways_is_told():
 def test_who_writes_its_flight_recorder_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("ina.backend.flight_recorder.TELLING", 0.05)
     recorder, store = Recorder(f"{tmp_path}/rank", 1), Stopped()
-    monkeypatch.setattr(recorder, "_watch", lambda store: None)
+    monkeypatch.setattr(recorder, "_watch", lambda *args: None)
     recorder.watch(store, 1, 2)
     ends(recorder.failed)
     assert (tmp_path / "rank1").exists()

@@ -52,7 +52,7 @@ def test_every_header_and_module_changes_the_compiler_s_key():
 
 def test_the_key_is_made_of_that(checkout):
     """The process uses the copy's compiler: a comment in a header, or in a module of a subfolder, changes the key."""
-    code = ("import sys; from ina.p4.compiler.build import toolchain_digest; import ina.p4.compiler.build\n"
+    code = ("import sys; from ina.p4.compiler.compiled import toolchain_digest; import ina.p4.compiler.build\n"
             "assert ina.p4.compiler.build.__file__.startswith(sys.argv[1]), ina.p4.compiler.build.__file__\n"
             "print(toolchain_digest(('cc',)))")
     for path in (ROOT / "ina/__init__.py", *(ROOT / "ina/base").glob("*.py")):

@@ -21,7 +21,7 @@ from ina.aggregation.controller.client import start_server
 from ina.aggregation.entries import program_named
 from ina.aggregation.lane import INT32
 from ina.aggregation.port_kinds import udp
-from ina.base.settings import ConfigError, key
+from ina.base.settings import key
 from ina.codecs.omnireduce import BLOCK
 from ina.lab import limits
 from ina.lab.cost_model import ETHERNET

@@ -16,7 +16,7 @@ import pytest
 from tofino_judge import examples, loaded, taken_up
 
 from ina.p4.bfrt.schema import bfrt_json
-from ina.p4.compiler.build import generate
+from ina.p4.compiler.generate import generate
 from ina.p4.compiler.p4info import files as p4info_files
 
 NOT_SERVED = {

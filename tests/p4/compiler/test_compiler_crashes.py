@@ -7,9 +7,10 @@ import pytest
 from shadow import Shadowed
 from v1_program import data, source
 
-from ina.p4.compiler.build import compile_program, generate
+from ina.p4.compiler.build import compile_program
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.frontend import load, parse_text
+from ina.p4.compiler.generate import generate
 from ina.p4.compiler.lower.statements import Statements
 from ina.p4.compiler.p4info import files as p4info_files
 from ina.p4.compiler.reference.interpreter import Interpreter

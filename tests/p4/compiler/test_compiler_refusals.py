@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from v1_program import source
 
-from ina.p4.compiler.build import generate
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.frontend import check, load, parse_text
+from ina.p4.compiler.generate import generate
 
 pytestmark = pytest.mark.fast
 CORE = "action NoAction() {} match_kind { exact }\n"

@@ -10,8 +10,8 @@ from random_programs.render import text
 from shadow import Shadowed
 from v1_program import check, data, result, source
 
-from ina.p4.compiler.build import generate
 from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.generate import generate
 from ina.p4.compiler.reference.interpreter import Interpreter
 
 # `Take` is a parser, `Change` a control with an action, a table and a constructor parameter, `Twice` has two of those.

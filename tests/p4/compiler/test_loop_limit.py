@@ -7,9 +7,9 @@ import pytest
 from shadow import Shadowed
 from v1_program import data, source
 
-from ina.p4.compiler.build import generate
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.frontend import load
+from ina.p4.compiler.generate import generate
 
 pytestmark = pytest.mark.build
 MAIN = "V1Switch("

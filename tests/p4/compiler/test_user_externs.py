@@ -9,9 +9,9 @@ from v1_program import data, source
 from ina.p4 import Switch
 from ina.p4 import compile as compile_p4
 from ina.p4.compiler import frontend, sandbox
-from ina.p4.compiler.build import generate
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.front.preprocess import preprocess
+from ina.p4.compiler.generate import generate
 from ina.p4.compiler.reference.interpreter import Interpreter
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_extern"
@@ -297,5 +297,5 @@ def test_a_quoted_include_is_looked_for_beside_the_file(tmp_path):
 def test_the_c_compiler_reads_unchanged_externs_once(tmp_path, monkeypatch):
     own = externs(tmp_path)
     first = compile_p4(program(tmp_path), externs=own)
-    monkeypatch.setattr("ina.p4.compiler.build.preprocessed", None)
+    monkeypatch.setattr("ina.p4.compiler.generate.preprocessed", None)
     assert compile_p4(program(tmp_path), externs=own) == first

@@ -9,11 +9,11 @@ import tna_program
 from shadow import Shadowed
 from v1_program import data, source
 
-from ina.p4.compiler.build import generate
 from ina.p4.compiler.check import elaborate
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.front import macros
 from ina.p4.compiler.frontend import load
+from ina.p4.compiler.generate import generate
 from ina.p4.compiler.lower import context as lower_context
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.p4info import files as p4info_files
