@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 import ina.backend
-from ina.backend import rendezvous
 from ina.lab.training import launch
 
 PERIOD = 64  # values repeat
@@ -103,6 +103,8 @@ class Rank:
 
     def processor(self) -> float:
         """Returns processor seconds of this process; rank 0 adds those of the switch processes."""
+        from ina.backend import rendezvous  # after the start, which is timed
+
         switches = rendezvous._pids.values() if self.rank == 0 else ()
         return time.process_time() + 1e-9 * sum(map(_scheduled, switches))
 
@@ -113,11 +115,21 @@ def _scheduled(pid: int) -> int:
     return sum(int(open(f"{tasks}/{task}/schedstat").read().split()[0]) for task in os.listdir(tasks))
 
 
+def _meet(address: str) -> None:
+    """Waits until all ranks have come so far, as each takes seconds to import torch: what is timed is a group, not that."""
+    own, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    places = [Path(f"{address}.{rank}") for rank in range(ranks)]
+    places[own].touch()
+    while not all(place.exists() for place in places):
+        time.sleep(1e-3)
+
+
 def main(address: str) -> None:
     launch.die_with_parent()
     launch.say_where_on_request()
     ina.backend.register()
     torch.set_num_threads(1)
+    _meet(address)
     rank = Rank()
     bench = socket.socket(socket.AF_UNIX)
     bench.connect(address)

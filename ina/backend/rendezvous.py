@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING
 from ina.aggregation import protocols
 from ina.aggregation.control_socket.channel import elsewhere
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
-from ina.backend.settings import Settings
+from ina.backend.settings import Options, Settings
 from ina.base import tokens
+from ina.base.native import lib
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -135,6 +136,20 @@ def acquire(settings: Settings) -> str:
         _processes[name], _pids[name], _protocols[name] = process, process.pid, protocol
     _users[name] = _users.get(name, 0) + 1
     return name
+
+
+@contextmanager
+def prepared(rank: int, size: int, options: object) -> Iterator[None]:
+    """Starts the switch process that a new group is going to ``acquire``, if it needs a new one: it gets ready while this process
+    imports the rest of the back end. ``options``: the group's; what is wrong with them is said when it is made."""
+    if rank or not 1 < size <= lib.INA_BITMAP_WORKERS or not isinstance(options, Options | None):
+        yield
+        return
+    name = acquire(Settings.read(options))
+    try:
+        yield
+    finally:
+        release(name)
 
 
 @contextmanager
