@@ -63,7 +63,7 @@ def test_nobody_else_knows_a_protocol_by_name():
     names = set(protocols.names()) - {"ps"}  # a command, too
     allowed = ("ina/aggregation/entries/", "ina/codecs/", "ina/aggregation/wire/", "ina/cli/wire.py",
                "ina/aggregation/protocols.py",
-               "ina/aggregation/worker/route.py",  # a piece's receivers
+               "ina/aggregation/worker/route.py", "ina/aggregation/worker/token_routes.py",  # a piece's receivers
                "ina/worlds/virtual/explorable.py",
                # known packets, and what was published
                "ina/aggregation/equal_scenarios.py", "ina/lab/results/figures.py")
