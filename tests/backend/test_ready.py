@@ -388,7 +388,7 @@ say(errors=errors, values=values)
 def test_a_quorum_that_the_switch_refuses_leaves_no_group_behind(tmp_path):
     reports = succeed(run(tmp_path, 2, START + """
 from ina.backend import ready
-quorum, errors = Quorum(torch.zeros(4)), []  # its job has all slots
+other, quorum, errors = Quorum(torch.zeros(4)), Quorum(torch.zeros(4)), []  # their jobs have all slots
 groups = dist.distributed_c10d._world.pg_map
 before = len(groups)
 for most in (32, 32, 1):
@@ -401,7 +401,8 @@ tensor = torch.ones(4)
 quorum.average(tensor)
 quorum.close()
 say(errors=errors, more=len(groups) - before)
-""", INA_SLOTS="4096"))
+other.close()
+""", INA_SLOTS="8192"))
     for report in reports:
         full, again, many = report["errors"]
         assert "a quorum has no job at the switch" in full and "a quorum has no job at the switch" in again
