@@ -32,6 +32,7 @@ from ina.backend import process_group, rendezvous
 ina.backend.register()
 torch.set_num_threads(1)
 back_end, counts = json.loads(sys.argv[1])
+CALLS = 300  # of a sample
 group, word = None, torch.zeros(1)
 def cost(pid):
     with open(f"/proc/{pid}/smaps_rollup") as lines:
@@ -57,9 +58,9 @@ for count in counts:
     for _ in range(7):
         dist.barrier()
         began = time.process_time()
-        for _ in range(300):
+        for _ in range(CALLS):
             dist.all_reduce(word, group=group)
-        sums.append((time.process_time() - began) / 500)
+        sums.append((time.process_time() - began) / CALLS)
     if dist.get_rank() == 0:
         switch = cost(next(iter(rendezvous._pids.values()))) if back_end == "ina" else (0, 0)
         print(json.dumps([count, seconds, idle, sums, *cost("self"), *switch]), flush=True)
