@@ -6,10 +6,7 @@ torch that cannot be extended must still import. If the back end is missing, sta
 
 from __future__ import annotations
 
-import gc
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,21 +28,11 @@ def register() -> None:
 
 def create(options: _DistributedBackendOptions, backend_options: object) -> ProcessGroup:
     """Creator that torch calls for each new group, on its members only."""
-    with _uncollected():
+    from ina.base.garbage import uncollected
+
+    with uncollected():  # new modules start the collector, which takes 0.1 s to walk through all of torch's objects
         from ina.backend import rendezvous
     with rendezvous.prepared(options.group_rank, options.group_size, backend_options):
-        with _uncollected():
+        with uncollected():
             from ina.backend.process_group import create_process_group
         return create_process_group(options, backend_options)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Imports without the garbage collector, which new modules start, and which takes 0.1 s to walk through all of torch's."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -36,7 +36,7 @@ def expected_plan(everybody, per_rank):  # (source, token) of rows; (row, expert
     rows = sorted({(source, token) for source, token, _, _ in pairs})
     return rows, [(rows.index(each[:2]), each[3], each[2]) for each in sorted(pairs, key=lambda each: (each[3], *each[:3]))]
 def contributions(values, chosen, weights, per_rank):
-    # What each rank has for a token: its experts' outputs (values times 1, 2, ...), added up as float32 in their order, rounded.
+    # Sums of each rank for a token: of its experts' outputs (values times 1, 2, ...), added up as float32 in order, rounded.
     parts = {}
     for expert, slot in sorted((int(expert), slot) for slot, expert in enumerate(chosen) if expert >= 0):
         output = (values * (expert + 1)).float()

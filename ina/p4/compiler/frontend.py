@@ -6,13 +6,13 @@ annotations of the tree.
 
 from __future__ import annotations
 
-import gc
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ina.base.garbage import uncollected
 from ina.p4.compiler import ast
 from ina.p4.compiler.check.check import check_program
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
@@ -44,7 +44,7 @@ def load(
     `defines` are preprocessor macros, `include_dirs` are searched after the file's own directory and before the compiler's own
     `p4include`. Raises CompileError with all errors, OSError when `path` cannot be read.
     """
-    with _without_garbage_collection():
+    with uncollected():
         text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
         try:
             program = check(parse_text(text, str(path), sources))
@@ -53,18 +53,6 @@ def load(
             raise
     program.sources = sources
     return program
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Disables the garbage collector: all objects created here live to the end, and it would walk them again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def parse_text(text: str, filename: str, sources: dict[str, str] | None = None) -> ast.Program:
