@@ -88,6 +88,7 @@ void ina_rto_pending(struct ina_rto *rto, uint32_t index, uint64_t now)
         ina_rto_link(rto, &run, index, now);
         ina_rto_end(rto, &run);
     }
+    rto->sampled = now;
     rto->pending++;
     rto->unanswered = 0;
     rto->owed = 0;
@@ -200,7 +201,7 @@ int ina_rto_expired(struct ina_rto *rto, uint64_t now)
     rto->unanswered += rto->window;
     rto->owed = rto->window - 1;
     rto->pending = 0;
-    rto->probed = rto->sampled = now;
+    rto->probed = now;
     return INA_RTO_LOWEST;
 }
 

@@ -25,8 +25,9 @@
  * So a worker that waits for a late one sends a logarithmic number of probes, and k lost results are found in log2(k) round trips.
  *
  * A result brings `interval` back to what the round trips say: smoothed, with their variation (RFC 6298 §2; Karn's rule: no
- * samples from packets sent twice). Packets that were waiting when a probe was sent are no samples either: they waited for a
- * worker, not for the path. Each further result of a packet that was sent again shows that a repetition was needless (as in RFC 3522).
+ * samples from packets sent twice). Packets that were waiting when a `pending` came are no samples either: they waited for a
+ * worker, not for the path. Without such a reply the path has become longer, and what waited says by how much. Each further result
+ * of a packet that was sent again shows that a repetition was needless (as in RFC 3522).
  * When all transmissions of a packet have been answered, nothing was lost: the length of that silence is what processes of a busy
  * machine may take, and is added to the interval (`delay`), until it has not been confirmed for DELAY_KEPT times its length. So is
  * twice the time by which the caller comes too late to a timer.
@@ -61,7 +62,7 @@ struct ina_rto {
     uint64_t delay, confirmed; /* added to the interval; when it was learnt, or halved */
     uint64_t probed;         /* last probe, or result after probes */
     uint64_t heard;          /* latest result */
-    uint64_t sampled;        /* packets sent before this give no sample */
+    uint64_t sampled;        /* latest `pending`: packets sent before give no sample */
     uint64_t wait, silence;  /* start of the wait that probes ask about, 0: none is; a delay, if the latest probe was needless */
     uint64_t reorder, newest; /* newest: latest sending of a packet, sent once, that has its result */
     uint32_t eighths;        /* of a round trip in `reorder` */

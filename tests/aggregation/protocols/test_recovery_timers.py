@@ -128,6 +128,39 @@ def test_a_path_that_becomes_slow_has_nothing_sent_again_while_results_come():
     assert alone.worker.stats["results"] == 180 and alone.worker.stats["retransmissions"] <= 1, "one in doubt at the change"
 
 
+@pytest.mark.parametrize(("slots", "together", "pause"), [(64, 8, 300), (64, 16, 1000), (256, 32, 3000)])
+def test_a_path_that_answers_in_clumps_is_learnt(slots, together, pause):
+    """Pauses between results are longer than the time-out that the round trips before had taught, and all packets, probes too,
+    wait in one queue: each packet has been waiting when a probe is sent, and still its result says how long the path is."""
+    alone = Alone(slots=slots)
+    waiting, now = deque(alone.submit(50 * slots)), 0
+    while alone.worker.stats["results"] < 50 * slots:
+        orderly = alone.worker.stats["results"] < 4 * slots
+        now += US if orderly else pause * US
+        while alone.worker.next_timer() <= now:
+            waiting += alone.worker.frames_to_send(alone.worker.next_timer())
+        for _ in range(1 if orderly else min(together, len(waiting))):
+            alone.worker.receive(alone.answer(waiting.popleft()), now)
+            waiting += alone.worker.frames_to_send(now)
+    assert 0 < alone.worker.stats["retransmissions"] <= 8, "some at the change"
+
+
+def test_what_waits_for_a_worker_is_no_sample_of_the_path():
+    """A worker begins a tensor 1 s before the other one: replies to its probes say so."""
+    network = Network(2, slots=8, rto_max=1.0)
+    early, late = network.workers
+    for worker in (early, late):
+        worker.submit(np.ones(32 * 80, np.int32), now=network.now)
+    network.run()
+    known = early.stats["srtt_ps"]
+    early.submit(np.ones(32 * 80, np.int32), now=network.now)
+    network.run(network.now + 10**12)
+    late.submit(np.ones(32 * 80, np.int32), now=network.now)
+    network.run()
+    assert early.stats["pending_replies"] > 5
+    assert early.stats["srtt_ps"] < 2 * known
+
+
 def test_probes_double_while_nobody_answers():
     alone = Alone()
     alone.submit(8)
