@@ -1,0 +1,202 @@
+"""Asynchronous training in virtual time: rates and staleness against closed forms, bounds, copies and sums that are wrong, and
+that every method learns."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from capabilities import need
+
+from ina.base.settings import ConfigError
+from ina.lab.kinds import asynchronous
+from ina.lab.kinds.asynchronous import METHODS, Asynchronous, Learned, StaleSum
+from ina.lab.results import why
+from ina.lab.results.record import load
+from ina.lab.virtual.learning import Task
+from ina.lab.virtual.virtual_network import WrongSum
+
+pytestmark = pytest.mark.build
+need("cc")
+
+WORKERS = 8
+BASE = Asynchronous(updates=800, evaluate=800, hidden=4, rate=10e9)  # one packet
+HARMONIC = sum(1 / i for i in range(1, WORKERS + 1))
+
+
+@cache
+def learnt(**keys) -> Learned:
+    return replace(BASE, **keys).measure()[0]
+
+
+@pytest.mark.parametrize(("method", "rate"), [
+    ("synchronous", WORKERS / HARMONIC), ("first", 6 / (HARMONIC - 1 - 1 / 2)), ("softsync", WORKERS), ("downpour", WORKERS / 2)])
+def test_updates_come_as_fast_as_closed_forms_say(method, rate):
+    """In means of a compute time: a step of all lasts H_n, until the first k are ready H_n - H_(n-k), and who never waits is
+    always computing. Exponential times have no memory, so it is the same whether the late ones begin anew or carry on."""
+    assert learnt(method=method).summary()["per_second"] == pytest.approx(100 * rate, rel=0.1)
+
+
+def test_a_bound_of_0_makes_ssp_as_slow_as_a_sum_of_all_and_a_wide_one_as_fast_as_nobody_waiting():
+    rates = [learnt(method="ssp", bound=bound).summary()["per_second"] for bound in (0, 3, 1000)]
+    assert rates[0] == pytest.approx(100 * WORKERS / HARMONIC, rel=0.1)
+    assert rates[0] < 0.7 * rates[1] < 0.7 * rates[2] and rates[2] == pytest.approx(100 * WORKERS, rel=0.1)
+
+
+@pytest.mark.parametrize("splits", [1, 2, 4, 8])
+def test_updates_of_n_softsync_are_n_sums_old(splits):
+    """As published (arXiv 1511.05950: the mean staleness is n): a worker's update ends a mean time later, in which all others
+    have made one each, n sums together."""
+    assert learnt(method="softsync", splits=splits).summary()["staleness"] == pytest.approx(splits, rel=0.06)
+
+
+def test_who_waits_for_his_own_sum_is_as_many_others_sums_behind():
+    assert learnt(method="ssp", bound=1000).summary()["staleness"] == pytest.approx(WORKERS - 1, rel=0.06)
+    assert learnt(method="downpour", local=1, fetch=1).summary()["staleness"] == pytest.approx(WORKERS, rel=0.06)
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_no_update_is_staler_than_its_bound(bound):
+    iswitch, ssp, dssp = (learnt(method=method, bound=bound, updates=400) for method in ("iswitch", "ssp", "dssp"))
+    assert max(iswitch.staleness) == bound and iswitch.dropped > 0
+    assert ssp.apart == bound < dssp.apart <= bound + 12 and not ssp.dropped
+
+
+def test_an_adaptive_bound_waits_less_than_the_lower_one_and_is_nearer_than_the_upper_one():
+    narrow, adaptive, wide = (learnt(method=method, bound=bound, upper=12, straggler=1.5, updates=400)
+                              for method, bound in (("ssp", 3), ("dssp", 3), ("ssp", 12)))
+    assert narrow.waited > adaptive.waited > wide.waited
+    assert narrow.summary()["per_second"] < adaptive.summary()["per_second"] < wide.summary()["per_second"]
+
+
+@pytest.mark.parametrize(("own", "other", "more"), [
+    ([0.0, 1.0], [0.0, 5.0], 9),    # 1 + 9 is when the slowest one's next update comes
+    ([3.0, 4.0], [0.0, 3.5], 3),    # at 7 for the one at 7
+    ([2.0, 6.0], [0.0, 6.0], 3),    # at 18 for that at 18
+    ([0.0, 1.0], [0.0], 0),         # nothing is known of the slowest one
+])
+def test_dssp_goes_on_for_as_long_as_it_then_waits_least(own, other, more):
+    class Known:
+        number, clocks, pushes = 0, np.array([4, 0]), [own, other]
+
+    class Run:
+        config = Asynchronous(workers=2, method="dssp", bound=1, upper=12)
+
+    assert asynchronous._Run._further(Run, Known) == more
+
+
+def test_a_synchronous_training_is_that_of_one_process():
+    """The same steps on the same points; only the sums' numbers on the wire are rounded."""
+    (run,) = replace(BASE, updates=400, evaluate=8).measure()
+    task, rngs = Task(WORKERS, 4, 0.0, 1), [np.random.default_rng((1, 4, worker)) for worker in range(WORKERS)]
+    parameters, accuracies = task.initial(), []
+    for _ in range(50):
+        parameters = parameters - np.mean([task.update(parameters, worker, rngs[worker], 16, 0.5, 1)
+                                           for worker in range(WORKERS)], axis=0)
+        accuracies.append(task.accuracy(parameters))
+    assert [accuracy for *_, accuracy in run.accuracies[1:]] == pytest.approx(accuracies, abs=0.002)
+
+
+def test_one_local_step_is_a_synchronous_training():
+    synchronous, local = learnt(updates=400, evaluate=80), learnt(method="local", local=1, updates=400, evaluate=80)
+    assert synchronous.accuracies == local.accuracies and synchronous.staleness == local.staleness
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_and_a_replay_is_the_same(method):
+    keys = {"updates": 1200, "hidden": 16, "evaluate": 80, "target": 0.66, "lr": 0.8}
+    summary = learnt(method=method, **keys).summary()
+    assert summary["accuracy"] > 0.64 and summary["target_s"], "a tenth is what guessing reaches"
+    if method == "synchronous":
+        assert replace(BASE, method=method, **keys).measure() == [learnt(method=method, **keys)]
+    else:
+        assert summary["target_s"] < learnt(method="synchronous", **keys).summary()["target_s"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_losses_change_nothing_but_the_time(method):
+    """Every sum is compared with what it names, on copies that stay equal."""
+    (run,) = replace(BASE, method=method, updates=160, hidden=16, loss=0.02, duplicate=0.02, reorder=0.02).measure()
+    assert run.stats["workers"]["timeouts"] + run.stats["workers"]["fast_resends"] > 0 and run.accuracies[-1][1] >= 10
+
+
+@pytest.mark.parametrize("protocol", ["atp", "ps"])
+def test_a_parameter_server_decides_as_a_switch_does(protocol):
+    (run,) = replace(BASE, method="iswitch", protocol=protocol, updates=160).measure()
+    assert max(run.staleness) <= 3 and run.summary()["per_second"] == pytest.approx(
+        learnt(method="iswitch", updates=160).summary()["per_second"], rel=0.1)
+
+
+def test_weights_of_stale_updates_and_memories_of_sums_make_a_difference():
+    plain = learnt(method="softsync", updates=400, evaluate=80).accuracies
+    for keys in ({"damping": "inverse"}, {"damping": "exponential"}, {"outer_momentum": 0.5}, {"outer_lr": 0.5},
+                 {"outer": "adagrad", "outer_lr": 0.05}):
+        run = learnt(method="softsync", updates=400, evaluate=80, **keys)
+        assert [point[:2] for point in run.accuracies] == [point[:2] for point in plain], "times are the same"
+        assert run.accuracies != plain and run.accuracies[-1][2] > 0.3
+
+
+def test_workers_with_classes_of_their_own_drift_apart_in_local_steps():
+    alike, own = (learnt(method="local", local=32, skew=skew, updates=2560, hidden=16).summary() for skew in (0.0, 1.0))
+    assert alike["accuracy"] > own["accuracy"] + 0.03
+
+
+@pytest.mark.parametrize("method", ["iswitch", "ssp", "dssp"])
+def test_a_bound_that_is_not_kept_is_noticed(monkeypatch, method):
+    if method == "iswitch":
+        offer = asynchronous._Run._offer
+
+        def stale(run, worker, update):
+            run.config, config = replace(run.config, method="softsync", splits=2), run.config
+            offer(run, worker, update)
+            run.config = config
+
+        monkeypatch.setattr(asynchronous._Run, "_offer", stale)
+    else:
+        monkeypatch.setattr(asynchronous._Run, "_may_begin", lambda run, worker: True)
+    with pytest.raises(StaleSum, match=f"expected at most .* with {method}"):
+        replace(BASE, method=method, bound=1, upper=2).measure()
+
+
+def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
+    check, apply = asynchronous._Run._check, asynchronous._Run._apply
+    monkeypatch.setattr(asynchronous._Run, "_check", lambda run, worker, number, out, contributors: check(
+        run, worker, number, out + np.float32(1e-3) * (worker == 5), contributors))
+    with pytest.raises(WrongSum, match="sum 0: worker 5 has another one"):
+        replace(BASE, updates=80).measure()
+    monkeypatch.setattr(asynchronous._Run, "_check", check)
+
+    def apply_otherwise(run, worker, time):
+        worker.parameters = worker.parameters + np.float32(1e-6) * (worker.number == 5)
+        apply(run, worker, time)
+
+    monkeypatch.setattr(asynchronous._Run, "_apply", apply_otherwise)
+    with pytest.raises(WrongSum, match="version 1 of worker [0-9] is another one"):
+        replace(BASE, updates=80).measure()
+
+
+@pytest.mark.parametrize(("keys", "expected"), [
+    ({"method": "fastest"}, "method = 'fastest'"), ({"least": 9}, "least = 9: expected at most 8"),
+    ({"method": "softsync", "splits": 9}, "splits = 9: expected at most 8"),
+    ({"method": "dssp", "bound": 5, "upper": 4}, "upper = 4: expected 5 or more"),
+    ({"outer": "adagrad", "outer_momentum": 0.5}, "outer_momentum = 0.5: expected 0 with adagrad"),
+    ({"lr": 0.0}, "lr = 0.0: expected more than 0"), ({"updates": 7}, "updates = 7: expected 8 or more"),
+    ({"payload": False}, "payload = False: expected true"), ({"jobs": 2}, "jobs = 2: expected 1"),
+    ({"algorithm": "ring"}, "algorithm = 'ring': expected in-network"), ({"skew": 1.5}, "skew = 1.5"),
+])
+def test_wrong_keys_are_refused(keys, expected):
+    with pytest.raises(ConfigError, match=expected):
+        replace(BASE, **keys)
+
+
+def test_a_run_of_the_command_has_a_table_a_report_and_a_reason(tmp_path, monkeypatch, capsys):
+    from ina.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text('kind = "asynchronous"\nmethod = "ssp"\nbound = 0\nupdates = 160\nhidden = 4\n')
+    assert main(["experiment", "run", "own.toml"]) == 0
+    assert "updates that were too stale to be sent" in capsys.readouterr().out
+    folder = next((tmp_path / "results").rglob("metrics.json")).parent
+    (finding,) = why.explain(load(folder))
+    assert "Staleness" in (folder / "report.html").read_text()
+    assert finding.bound == "straggler" and "updates are" in finding.shown
