@@ -59,10 +59,10 @@ def test_each_point_is_one_workers(workers, skew):
 def test_the_task_can_be_learnt_but_not_at_once():
     task = Task(4, 16, 0.0, 1)
     parameters, rng = task.initial(), np.random.default_rng(0)
-    reached = [task.accuracy(parameters)]
+    reached = [task.score(parameters)]
     for _ in range(4):
         for step in range(150):
             parameters = parameters - task.update(parameters, step % 4, rng, 64, 0.5, 1)
-        reached.append(task.accuracy(parameters))
+        reached.append(task.score(parameters))
     assert reached[0] < 0.3 < 0.6 < reached[1] < 0.75 < reached[4]
     assert parameters.dtype == np.float32 and parameters.size == task.parameters == 506

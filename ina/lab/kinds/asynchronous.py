@@ -25,10 +25,10 @@ from __future__ import annotations
 import hashlib
 import statistics
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from ina.lab.kind import Check, Finding, Measured, Row
 from ina.lab.kinds.stragglers import DRAWN, OFFERING
 from ina.lab.results import report
 from ina.lab.virtual import virtual_network
+from ina.lab.virtual.balancing import Balancing
 from ina.lab.virtual.learning import Task
 from ina.lab.virtual.timeline import Timeline
 from ina.lab.virtual.virtual_network import Networked, WrongSum
@@ -57,17 +58,32 @@ CLOCKED = ("ssp", "dssp")
 SPANS = 200  # of each worker, in the trace
 
 
+class Kind(NamedTuple):
+    """A task: what makes it, and its learning rate and target where nothing is said."""
+
+    make: Callable[[Asynchronous], Task | Balancing]
+    lr: float
+    target: float
+
+
+TASKS = {
+    "classes": Kind(lambda config: Task(config.workers, config.hidden, config.skew, config.seed), 0.5, 0.75),
+    "cartpole": Kind(lambda config: Balancing(config.workers, config.hidden, config.seed), 0.1, 0.975),
+}
+
+
 @dataclass
 class Learned:
-    """Result of a run. ``accuracies``: virtual s, updates in sums so far, and the test accuracy of worker 0's copy.
-    ``staleness``: of each update that is in a sum; ``waited``: s, of all workers together."""
+    """Result of a run. ``scores``: virtual s, updates in sums so far, and the score of worker 0's copy: test accuracy, or for
+    which part of an episode the pole stands. ``staleness``: of each update that is in a sum; ``waited``: s, of all workers
+    together."""
 
     method: str
     workers: int
     target: float
     seconds: float
     sums: int
-    accuracies: list[tuple[float, int, float]]
+    scores: list[tuple[float, int, float]]
     staleness: list[int]
     apart: int  # most updates of the fastest worker beyond the slowest one's, where a worker began
     dropped: int
@@ -79,13 +95,13 @@ class Learned:
 
     def summary(self) -> dict[str, object]:
         """Figures of the table."""
-        reached = next(((when, updates) for when, updates, accuracy in self.accuracies if 0 < self.target <= accuracy),
+        reached = next(((when, updates) for when, updates, score in self.scores if 0 < self.target <= score),
                        (None, None))
         return {
             "job": self.method,
             "target_s": reached[0],
             "target_updates": reached[1],
-            "accuracy": statistics.fmean(accuracy for *_, accuracy in self.accuracies[-3:]),
+            "score": statistics.fmean(score for *_, score in self.scores[-3:]),
             "per_second": len(self.staleness) / self.seconds,
             "sums_per_second": self.sums / self.seconds,
             "staleness": statistics.fmean(self.staleness),
@@ -121,13 +137,16 @@ class Asynchronous(Networked):
     outer_lr: float = key(1.0, "what averages of updates are multiplied by", limits.FACTOR)
     outer_momentum: float = key(0.0, "Nesterov momentum of these averages", Range(0, 1))
     updates: int = key(4000, "stop when sums have so many workers' updates, of one step each; with local fewer", limits.STEPS)
+    task: str = key("classes", "what is learnt: classes (of points) or cartpole (to balance a pole; reinforcement learning)",
+                    choices=tuple(TASKS))
     hidden: int = key(16, "units of the network that learns", Range(1, 4096))
-    batch: int = key(16, "points of a step", Range(1, 8000))
-    lr: float = key(0.5, "learning rate", limits.FACTOR)
+    batch: int = key(16, "points of a step, or pushes: eight for each pole", Range(1, 8000))
+    lr: float = key(0.0, "learning rate; 0: 0.5, with cartpole 0.1", limits.FACTOR)
     skew: float = key(0.0, "part of a worker's points that are of classes of its own: 0 (as dealt) to 1 (sorted)",
                       limits.PROBABILITY)
-    target: float = key(0.75, "test accuracy whose time is reported; 0: none", limits.PROBABILITY)
-    evaluate: int = key(80, "updates, of one step each, between two measurements of the accuracy", Range(1, 10**9))
+    target: float = key(0.0, "score whose time is reported: of classes test accuracy, of cartpole the part of 200 steps that "
+                        "the pole stands; 0: 0.75, with cartpole 0.975", limits.PROBABILITY)
+    evaluate: int = key(80, "updates, of one step each, between two measurements of the score", Range(1, 10**9))
     computing: float = key(0.01, "s that a worker computes for a step, on average", limits.TIME)
     distribution: str = key("exponential", f"of these times: {', '.join(DRAWN)}", choices=tuple(DRAWN))
     straggler: float = key(1.0, "how many times slower worker 0 computes", Range(1, 1000))
@@ -139,9 +158,9 @@ class Asynchronous(Networked):
     timeout: float = key(10_000.0, "virtual seconds after which a sum has failed", limits.TIME)
 
     rows = (
-        Row("target_s", "time to the target accuracy, virtual s", "s to target", "{:.2f}"),
-        Row("target_updates", "updates to the target accuracy", "updates", "{:,}"),
-        Row("accuracy", "test accuracy, last three measurements", "accuracy", "{:.1%}"),
+        Row("target_s", "time to the target, virtual s", "s to target", "{:.2f}"),
+        Row("target_updates", "updates to the target", "updates", "{:,}"),
+        Row("score", "score, mean of the last three measurements", "score", "{:.1%}"),
         Row("per_second", "updates in sums, a virtual second", "a second", "{:.0f}"),
         Row("sums_per_second", "sums, a virtual second", "sums/s", "{:.0f}"),
         Row("staleness", "staleness of an update, mean, in sums", "stale", "{:.2f}"),
@@ -156,7 +175,8 @@ class Asynchronous(Networked):
         least = {"first": self.workers - self.workers // 4, "iswitch": -(-self.workers // 2)}.get(self.method, self.workers)
         return super().derived() | {
             "least": self.least or least, "upper": self.upper or self.bound + 12,
-            "local": self.local or {"local": 8, "downpour": 2}.get(self.method, 1)}
+            "local": self.local or {"local": 8, "downpour": 2}.get(self.method, 1),
+            "lr": self.lr or TASKS[self.task].lr, "target": self.target or TASKS[self.task].target}
 
     def checks(self) -> Iterator[Check]:
         yield from super().checks()
@@ -168,7 +188,7 @@ class Asynchronous(Networked):
         yield self.payload, "payload", "true: updates are real"
         yield self.outer_momentum < 1, "outer_momentum", "0 up to, not including, 1"
         yield self.outer == "sgd" or not self.outer_momentum, "outer_momentum", "0 with adagrad"
-        yield self.lr > 0, "lr", "more than 0"
+        yield self.skew == 0 or self.task == "classes", "skew", "0 with cartpole"
         yield self.outer_lr > 0, "outer_lr", "more than 0"
         yield self.updates >= self.workers * self.local, "updates", f"{self.workers * self.local} or more, one of each worker"
         yield self.check != "keyed", "check", "off or sum"
@@ -191,7 +211,7 @@ class Asynchronous(Networked):
 
     @property
     def work(self) -> str:
-        return f"{self.updates:,} updates by {self.method}, {self.enough} of {self.workers} are enough"
+        return f"{self.task}: {self.updates:,} updates by {self.method}, {self.enough} of {self.workers} are enough"
 
     def measure(self, timeline: Timeline | None = None) -> list[Learned]:
         return [learn(self.resolved(), timeline or Timeline())]
@@ -202,7 +222,7 @@ class Asynchronous(Networked):
 
     def figures(self, results: Sequence[Measured]) -> list[tuple[str, str]]:
         runs = [run for run in results if isinstance(run, Learned)]
-        return [("Test accuracy", report.svg(partial(_draw_accuracy, runs))),
+        return [("Score", report.svg(partial(_draw_scores, runs))),
                 ("Staleness", report.svg(partial(_draw_staleness, runs)))]
 
     def why(self, run: dict, summary: dict) -> Finding:
@@ -256,7 +276,7 @@ class _Run:
 
     def __init__(self, config: Asynchronous, network: Fabric, job: FabricJob):
         self.config, self.network, self.job = config, network, job
-        self.task = Task(config.workers, config.hidden, config.skew, config.seed)
+        self.task = TASKS[config.task].make(config)
         first = self.task.initial()
         self.workers = [
             _Worker(number, np.random.default_rng((config.seed, 3, number)), np.random.default_rng((config.seed, 4, number)),
@@ -268,7 +288,7 @@ class _Run:
         self.checked: Counter[int] = Counter()  # workers, by sum
         self.copies: dict[int, tuple[bytes, int]] = {}  # digest of each version, and how many have it
         self.begun: list[tuple[int, int]] = []  # version and worker, whenever one began
-        self.accuracies = [(0.0, 0, self.task.accuracy(first))]
+        self.scores = [(0.0, 0, self.task.score(first))]
         self.updates = self.dropped = self.waited = 0
         self._numbers = {machine: number for number, machine in enumerate(job.machines)}
 
@@ -382,7 +402,7 @@ class _Run:
             before = self.updates * config.local // config.evaluate
             self.updates += len(contributors)
             if self.updates * config.local // config.evaluate > before or self.over:
-                self.accuracies.append((time / PS, self.updates, self.task.accuracy(worker.parameters)))
+                self.scores.append((time / PS, self.updates, self.task.score(worker.parameters)))
 
     def _step(self, worker: _Worker, average: np.ndarray) -> np.ndarray:
         """Returns what an average of updates comes to with the worker's memory of those before."""
@@ -462,21 +482,21 @@ def learn(config: Asynchronous, timeline: Timeline) -> Learned:
             timeline.run(network)
             for completion in network.completions():
                 run.completed(completion)
-        seconds = run.accuracies[-1][0]
+        seconds = run.scores[-1][0]
         waited = (run.waited + sum(network.now - worker.idle for worker in run.workers if worker.idle is not None)) / PS
         timeline.jobs.append((job.name, [worker.spans[:SPANS] for worker in run.workers]))
         return Learned(
-            config.method, config.workers, config.target, seconds, run.workers[0].version, run.accuracies,
+            config.method, config.workers, config.target, seconds, run.workers[0].version, run.scores,
             run.staleness(), run.check_bounds(), run.dropped, waited,
             stats=virtual_network.counters(network, config, [job], job.hosts), **virtual_network.link_figures(network, seconds))
 
 
-def _draw_accuracy(runs: Sequence[Learned], axes: Axes) -> None:
+def _draw_scores(runs: Sequence[Learned], axes: Axes) -> None:
     for run in runs:
-        axes.plot([when for when, *_ in run.accuracies], [100 * accuracy for *_, accuracy in run.accuracies], label=run.method)
+        axes.plot([when for when, *_ in run.scores], [100 * score for *_, score in run.scores], label=run.method)
         if run.target:
             axes.axhline(100 * run.target, linestyle=":", linewidth=1, color="gray")
-    axes.set(xlabel="virtual time, s", ylabel="test accuracy, %")
+    axes.set(xlabel="virtual time, s", ylabel="score, %")
     report.legend(axes)
 
 

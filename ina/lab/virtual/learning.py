@@ -48,7 +48,7 @@ class Task:
             now = now - np.float32(lr) * self._gradient(now, mine[rng.integers(len(mine), size=batch)])
         return parameters - now
 
-    def accuracy(self, parameters: np.ndarray) -> float:
+    def score(self, parameters: np.ndarray) -> float:
         """Returns the part of the test points whose class is told."""
         points, classes = self._points[0][TRAINED:], self._points[1][TRAINED:]
         return float(np.mean(np.argmax(self._forward(parameters, points)[1], axis=1) == classes))
