@@ -6,6 +6,8 @@ of them. Counted for one NIC and direction, on a network without other bottlenec
     ring                 2(n-1) (S/n/R + a), in slices 2(n-1)/n S/R + a
     halving_doubling     2(n-1)/n S/R + 2 log2(n) a
     parameter_server     k of the ranks serve: 2a + (n-1)/k S/R for k = 1, 2a + 2(n-1)/n S/R for k = n
+    byteps               n of the ranks have values, g and c of S are added up by each of these and each other: the larger of
+                         S + (n-2) g and n c, /R, + a slice of c from all of the n + 2a
     tree                 about 2 log2(n) (S/m/R + a) + 3 S/R in m slices: an inner rank receives 2 S and passes on S, twice
 
 `collective.c` runs them.
@@ -42,12 +44,14 @@ class Transfer:
 
 @dataclass
 class Schedule:
-    """Transfers of each rank for a tensor of ``parts`` equal parts; the n-th send to a rank is its n-th receive from there."""
+    """Transfers of each rank for a tensor of ``parts`` equal parts; the n-th send to a rank is its n-th receive from there.
+    ``ordered``: a rank sends the earliest transfer that may go; else its peers take turns."""
 
     name: str
     ranks: int
     parts: int
     gates: int = 1
+    ordered: bool = False
     transfers: list[list[Transfer]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -140,6 +144,30 @@ def parameter_server(n: int, servers: int = 1, slices: int = 32) -> Schedule:
         schedule.move(rank, server, (at, at + 1), ADD, 0, (1 + 2 * at, 1 + 2 * at))
     for at, server, rank in moves:  # after all sends of the same two ranks that need no sum: nothing waits behind a sum
         schedule.move(server, rank, (at, at + 1), COPY, 1 + 2 * at, (2 + 2 * at, 2 + 2 * at))
+    return schedule
+
+
+def byteps(workers: int, loads: Sequence[int], slices: int = 128) -> Schedule:
+    """Parameter servers at all ranks: rank i adds up ``loads[i]`` of the tensor's parts and sends the sum to the ``workers``,
+    which are the first ranks. The others have no values of their own: their tensors are zeros.
+
+    Jiang et al., A unified architecture for accelerating distributed DNN training in heterogeneous GPU/CPU clusters, OSDI 2020.
+    A worker's slices for the other ranks go out at the same pace as what it exchanges with workers, values first, then sums: so
+    all links are busy from the first slice to the last.
+    """
+    schedule = Schedule("byteps", len(loads), sum(loads), ordered=True)
+    begins = [0, *itertools.accumulate(loads)]
+    moves = []
+    for part, turn, server in itertools.product(range(slices), range(workers), range(len(loads))):
+        first, last = (begins[server] + loads[server] * end // slices for end in (part, part + 1))
+        worker = (server + turn) % workers
+        if worker == server or first == last:
+            continue
+        before, after = (part, part + slices) if server < workers else (2 * part, 2 * part)  # in halves of slices
+        moves.append((before, worker, server, (first, last), ADD, 0, 1 + part))
+        moves.append((after, server, worker, (first, last), COPY, 1 + part, 1 + slices))
+    for _, source, target, parts, kind, gate, opens in sorted(moves, key=lambda move: move[0]):
+        schedule.move(source, target, parts, kind, gate, (opens, opens))
     return schedule
 
 

@@ -260,8 +260,8 @@ class Fabric(Network):
                 "struct ina_collective_config *",
                 {
                     "rank": rank, "ranks": schedule.ranks, "values": values, "parts": schedule.parts, "gates": schedule.gates,
-                    "window": window, "congestion": congestion, "bare": bare, "rto_ps": round(rto * PS),
-                    "timeout_ps": round(timeout * PS),
+                    "window": window, "congestion": congestion, "ordered": schedule.ordered, "bare": bare,
+                    "rto_ps": round(rto * PS), "timeout_ps": round(timeout * PS),
                 },
             )
             state = lib.ina_collective_create(config, addresses, schedule.native(rank), len(schedule.transfers[rank]))

@@ -47,6 +47,7 @@ def schedules(n):
     yield collectives.tree(n, slices=4)
     yield collectives.parameter_server(n, 1, slices=4)
     yield collectives.parameter_server(n, n, slices=2)
+    yield collectives.byteps(n, [rank % 3 for rank in range(n)], slices=3)
     if n & (n - 1) == 0:
         yield collectives.halving_doubling(n)
 
@@ -183,6 +184,35 @@ def test_parameter_servers_cost_what_their_model_says(program, n):
         assert outcome.seconds == pytest.approx(2 * (n - 1) / n * 8 * wire_bytes(count, values) / RATE, rel=0.25)
 
 
+@pytest.mark.parametrize("k", [0, 4, 8])
+def test_byteps_costs_what_its_paper_says_and_every_link_carries_its_part(program, k):
+    """Jiang et al., OSDI 2020, Theorem 1: loads and time of the least time; the bytes of all links follow from the loads."""
+    n, values, slices = 8, 1024, 128
+    whole = n * n + k * n - 2 * k
+    scale = 2816 // whole  # packets
+    gpu, cpu, packets = (n - k) * scale, 2 * (n - 1) * scale, whole * scale
+    schedule = collectives.byteps(n, [gpu] * n + [cpu] * k, slices)
+    with star(program, n + k, nic=32768, max_frame=8192) as fabric:
+        job = fabric.collective(names(n + k), schedule, values, window=16)
+        rng = np.random.default_rng(k)
+        arrays = [rng.integers(-(2**31), 2**31, packets * values, np.int32) if rank < n else np.zeros(packets * values, np.int32)
+                  for rank in range(n + k)]
+        right = np.sum(arrays, axis=0, dtype=np.int32)
+        outcome = fabric.all_reduce(job, arrays)
+        outcome.raise_failed()
+        fabric.check()
+        for array in arrays[:n]:
+            np.testing.assert_array_equal(array, right)
+        acknowledgement = collectives.HEADERS + 16 + ETHERNET_OVERHEAD
+        for traffic in fabric.links():
+            host = traffic.source if traffic.target == "s1" else traffic.target
+            data = n * cpu if host in names(n + k)[n:] else packets + (n - 2) * gpu  # both ways
+            own = data * wire_bytes(values, values) + (traffic.packets - data) * acknowledgement
+            assert traffic.bytes == own and data < traffic.packets < 1.6 * data, traffic.name
+        published = 2 * n * (n - 1) / whole * 8 * wire_bytes(packets * values, values) / RATE
+        assert published < outcome.seconds < 1.03 * published
+
+
 def test_a_tree_costs_what_its_model_says(program):
     """An inner rank receives 2 S and passes on S upwards, and S and 2 S downwards."""
     count, values = 256 * 640, 256
@@ -262,7 +292,7 @@ def test_dctcp_keeps_an_incast_queue_short(program):
 @settings(max_examples=25, deadline=None)
 @given(
     n=st.integers(2, 7),
-    index=st.integers(0, 5),
+    index=st.integers(0, 6),
     window=st.sampled_from([1, 2, 5, 64]),
     counts=st.lists(st.integers(1, 700), min_size=1, max_size=4),
     rate=st.sampled_from([0.0, 0.05]),

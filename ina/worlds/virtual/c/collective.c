@@ -57,7 +57,7 @@ struct ina_collective {
     struct peer *peers;
     uint32_t *peer_of;         /* by rank, UINT32_MAX: none */
     uint32_t *gates;           /* receives that are not complete */
-    uint32_t turn;             /* the peer that sends next: all take turns */
+    uint32_t turn;             /* the peer that sends next */
     uint64_t receives_left;
     uint64_t begun, submitted, done, reported; /* ordinals of tensors; handle = ordinal mod INA_MAX_OPS */
     const struct ina_tensor *tensor; /* under way, NULL: none */
@@ -436,6 +436,25 @@ static int send_one(struct ina_collective *c, struct peer *p, struct ina_packet 
     return kind != 0;
 }
 
+/* Returns the peer that sends next in an ordered schedule: one that hurries, else that with the earliest transfer. */
+static uint32_t earliest(struct ina_collective *c, uint64_t now)
+{
+    uint32_t peer = 0, first = UINT32_MAX;
+    for (uint32_t i = 0; i < c->peer_count; i++) {
+        struct peer *p = &c->peers[i];
+        if (ina_flow_hurries(&p->flow, now))
+            return i;
+        if (!ina_flow_open(&p->flow))
+            continue;
+        const uint32_t step = (uint32_t)(find(c, p->sends, &p->send_hint, p->flow.next - p->out_base) - c->steps);
+        if (step < first) {
+            first = step;
+            peer = i;
+        }
+    }
+    return peer;
+}
+
 static int frames_to_send(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
 {
     (void)tensors;
@@ -447,7 +466,10 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
     }
     if (c->failed)
         return 0;
-    for (uint32_t quiet = 0; sent < n && quiet < c->peer_count; c->turn = (c->turn + 1) % c->peer_count) {
+    const uint32_t asked = c->config.ordered && c->peer_count ? 1 : c->peer_count; /* peers without a frame: then there is none */
+    for (uint32_t quiet = 0; sent < n && quiet < asked; c->turn = (c->turn + 1) % c->peer_count) {
+        if (c->config.ordered)
+            c->turn = earliest(c, now);
         if (send_one(c, &c->peers[c->turn], &pkts[sent], now)) {
             c->stats.tx_packets++;
             c->stats.tx_bytes += pkts[sent++].wire_len;

@@ -3,7 +3,8 @@
  *
  * A schedule is the same for every tensor: the tensor is cut into `parts` equal parts, and a transfer is a run of these. A
  * send waits until its gate is open, that is, until all receives that count for it are complete; gate 0 is open from the
- * start. The n-th send to a peer is the peer's n-th receive from here. Tensors are reduced one after the other, as a
+ * start. The n-th send to a peer is the peer's n-th receive from here. Peers take turns, packet by packet; in an `ordered`
+ * schedule the earliest transfer goes first that its flow's window lets go. Tensors are reduced one after the other, as a
  * communicator of NCCL does; packets of one that has not begun here wait in the flow's window. A tensor is done when
  * all packets have arrived and all sent ones are acknowledged: then the caller owns its buffers again. One that is not done
  * `timeout_ps` after it began (at a rank that only receives: after its first packet) has failed, and the rank with it.
@@ -38,6 +39,7 @@ struct ina_collective_config {
     uint32_t parts, gates;   /* of the schedule; gates 0 .. gates - 1 */
     uint32_t window;         /* packets of each flow */
     uint32_t congestion;     /* enum ina_congestion */
+    uint32_t ordered;        /* 1: transfers go in the order of the schedule */
     uint32_t bare;           /* 1: packets have their length on the wire, but no values (scale; sums are not made) */
     uint64_t rto_ps;
     uint64_t timeout_ps;     /* deadline of a tensor */

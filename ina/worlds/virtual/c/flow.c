@@ -91,6 +91,16 @@ static void lose(struct ina_flow *flow, uint32_t number)
     }
 }
 
+int ina_flow_hurries(const struct ina_flow *flow, uint64_t now)
+{
+    return flow->ack_due || flow->lost || ina_flow_next_timer(flow) <= now;
+}
+
+int ina_flow_open(const struct ina_flow *flow)
+{
+    return flow->next < may_send_below(flow);
+}
+
 int ina_flow_send(struct ina_flow *flow, uint64_t now, uint32_t *number, int *push)
 {
     if (ina_flow_next_timer(flow) <= now) {

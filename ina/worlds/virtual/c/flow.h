@@ -53,6 +53,8 @@ int ina_flow_init(struct ina_flow *flow, uint32_t window, uint32_t congestion, u
 void ina_flow_destroy(struct ina_flow *flow);
 void ina_flow_offer(struct ina_flow *flow, uint32_t packets, uint64_t now); /* adds packets to send */
 int ina_flow_idle(const struct ina_flow *flow);                 /* 1: all offered packets are acknowledged */
+int ina_flow_hurries(const struct ina_flow *flow, uint64_t now); /* 1: to acknowledge, send again, or probe */
+int ina_flow_open(const struct ina_flow *flow);                 /* 1: the window lets packet `next` go */
 /* Returns 1: send packet *number now; 2: send a window probe, without a packet; 0: nothing. *push: request an acknowledgement
  * at once. */
 int ina_flow_send(struct ina_flow *flow, uint64_t now, uint32_t *number, int *push);
