@@ -71,10 +71,10 @@ class Place:
         return orders[:count]
 
 
-def place(config: Virtual) -> Place:
-    """Returns the network of ``config.topology``, a name and parameters, with the experiment's rate, delay and queue. Raises
-    ConfigError."""
-    number = {"hosts": config.workers * config.jobs + _needs_server(config)} if config.topology == "star" else {}
+def place(config: Virtual, more: int = 0) -> Place:
+    """Returns the network of ``config.topology``, a name and parameters, with the experiment's rate, delay and queue. ``more``:
+    hosts of a star without a worker. Raises ConfigError."""
+    number = {"hosts": config.workers * config.jobs + _needs_server(config) + more} if config.topology == "star" else {}
     try:
         name, values = topologies.parameters(config.topology, rate=config.rate, delay=config.delay, queue=config.queue, **number)
         topology = with_buffer(topologies.load(name, **values), config.buffer)
