@@ -1,5 +1,5 @@
-"""Bytes of values on each rank's link in steps of real trainings with p4/receivers.p4, counted in captures of its packets: those of
-docs/guide/torch.md, "Sharded training", and not one more."""
+"""Bytes of values on each rank's link in steps of real trainings with p4/receivers.p4, counted in captures of its packets: as
+many as docs/guide/torch.md, "Sharded training", says, and not one more."""
 
 import struct
 from pathlib import Path

@@ -114,7 +114,7 @@ class Endpoint(Closing):
         fill_tensor_at(tensor, source, out, count, dtype, average, tag, self._checked(reduction))
         if route is not None:
             protocols.check_route(self.config.protocol, self.config.check)
-            route.fill(tensor, self.config.workers, self.config.worker)
+            route.fill(tensor, self.config.workers, self.config.worker, self.config.values)
         return tensor
 
     def amend(self, ticket: int, source: int | None = None, owner: object = None, *, least: int | None = None,

@@ -6,7 +6,9 @@
     Route.all_to_all(sizes, 1, 512)     of worker 1: its array has the pieces for each worker, then room for those from each
     Route.of(pieces)                    any list of pieces, each from and to any set of workers, anywhere in a worker's array
 
-A protocol has all of them or none (``protocols.routes``).
+Pieces of all-gathers and reduce-scatters take turns, TURN packets each, so that all links are busy: one behind the other, an
+owner's link would be idle one way while the others get its piece, or add to it. A protocol has all of these or none
+(``protocols.routes``).
 """
 
 from __future__ import annotations
@@ -23,29 +25,31 @@ from ina.base.native import CData, ffi, lib
 PIECE = np.dtype([("count", "u8"), ("at", "u8"), ("sources", "u4"), ("receivers", "u4"), ("end", "u8")])
 Table: TypeAlias = npt.NDArray[np.void]  # of PIECE
 ALL, OWNER = "all", "owner"
+TURN = 4  # packets of a piece, before it is the next one's turn
 
 
 class Route:
     """Pieces of a tensor, each with its sources and receivers. ``one_source``: at most one source each, so nothing is summed."""
 
-    def __init__(self, table: Callable[[int, int], Table], one_source: bool):
-        """``table``: of a tensor of so many elements, in a job of so many workers."""
+    def __init__(self, table: Callable[[int, int, int], Table], one_source: bool):
+        """``table``: of a tensor of so many elements, in a job of so many workers, with so many values in a packet."""
         self._table, self.one_source = table, one_source
-        self._tables: dict[tuple[int, int], Table] = {}  # tensors that are not done have pointers to them
+        self._tables: dict[tuple[int, int, int], Table] = {}  # tensors that are not done have pointers to them
 
     @classmethod
     def _between(cls, sources: int | str, receivers: int | str, pieces: Sequence[int] | None = None) -> Route:
-        """Pieces one behind the other, each from and to one worker, ALL, or its OWNER; None: one piece."""
+        """Pieces that lie one behind the other, each from and to one worker, ALL, or its OWNER; None: one piece. They take turns
+        where ALL have or get all of them."""
 
-        def table(count: int, workers: int) -> Table:
-            counts = [count] if pieces is None else list(pieces)
-            if pieces is not None and (len(counts) != workers or min(counts) < 0 or sum(counts) != count):
-                raise ValueError(f"route: pieces {tuple(counts)}, expected one of each of {workers} workers, "
+        def table(count: int, workers: int, values: int) -> Table:
+            counts = np.array([count] if pieces is None else pieces, np.int64)
+            if pieces is not None and (counts.size != workers or counts.min() < 0 or counts.sum() != count):
+                raise ValueError(f"route: pieces {tuple(pieces)}, expected one of each of {workers} workers, "
                                  f"{count} elements together")
-            rows = np.zeros(len(counts), PIECE)
+            rows = np.zeros(counts.size, PIECE)
             rows["count"], rows["at"] = counts, np.cumsum(counts) - counts
             rows["sources"], rows["receivers"] = _sets(sources, workers), _sets(receivers, workers)
-            return rows
+            return _in_turns(rows, TURN * values) if {sources, receivers} == {ALL, OWNER} else rows
 
         return cls(table, sources != ALL)
 
@@ -92,9 +96,7 @@ class Route:
         matrix = np.asarray(sizes, np.int64)
         workers, sent = len(matrix), int(matrix[worker].sum())
         source, target = (axis.ravel() for axis in np.indices(matrix.shape))
-        parts = -(-matrix.ravel() // chunk) * (source != target)
-        pair = np.repeat(np.arange(matrix.size), parts)
-        number = np.arange(pair.size) - np.repeat(np.cumsum(parts) - parts, parts)
+        pair, number = _chunks(matrix.ravel() * (source != target), chunk)
         order = np.lexsort((source[pair], (target - source)[pair] % workers, number))
         pair, number = pair[order], number[order]
         table = np.zeros(pair.size, PIECE)
@@ -105,27 +107,30 @@ class Route:
         begin = np.where(source[pair] == worker, out[target[pair]], into[source[pair]])
         mine = (source[pair] == worker) | (target[pair] == worker)
         table["at"] = np.where(mine, begin + chunk * number, 0)
-        return cls(lambda count, workers: table, True)
+        return cls(lambda count, workers, values: table, True)
 
     @classmethod
     def of(cls, table: Table) -> Route:
         """Pieces as they are listed: an array of PIECE. ``count``, ``sources`` and ``receivers`` are the same at all workers;
         ``at`` is where this worker's array, of any size, has the piece, if it is in one of the sets."""
-        return cls(lambda count, workers: table, False)
+        return cls(lambda count, workers, values: table, False)
 
-    def table(self, count: int, workers: int) -> Table:
-        """Returns the pieces of a tensor of ``count`` elements in a job of so many ``workers``."""
-        if (count, workers) not in self._tables:
-            self._tables[count, workers] = self._table(count, workers)
-        return self._tables[count, workers]
+    def table(self, count: int, workers: int, values: int) -> Table:
+        """Returns the pieces of a tensor of ``count`` elements in a job of so many ``workers``, with so many ``values`` in a
+        packet."""
+        key = count, workers, values
+        if key not in self._tables:
+            self._tables[key] = self._table(*key)
+        return self._tables[key]
 
-    def fill(self, c: CData, workers: int, worker: int) -> None:
+    def fill(self, c: CData, workers: int, worker: int, values: int) -> None:
         """Describes the route in a ``struct ina_tensor``, whose other fields are there; the caller keeps this object until the
-        tensor is done. Raises ValueError: it does not fit the tensor, or the job of so many ``workers``."""
+        tensor is done. Raises ValueError: it does not fit the tensor, or the job of so many ``workers``, with so many ``values``
+        in a packet."""
         if c.reduction != lib.INA_SUM:
             raise ValueError("route: of a maximum, expected a sum")
         room = c.count
-        table = self.table(room, workers)
+        table = self.table(room, workers, values)
         if table.dtype != PIECE or table.ndim != 1 or not table.flags.c_contiguous or not table.flags.writeable:
             raise ValueError(f"route: pieces are {table.dtype} of shape {table.shape}, expected a contiguous row of PIECE")
         sets = table["sources"] | table["receivers"]
@@ -144,6 +149,25 @@ def _all(workers: int) -> int:
     return (1 << workers) - 1
 
 
+def _chunks(counts: npt.NDArray[np.int64], chunk: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Cuts pieces into chunks of ``chunk`` elements at most. Returns of each chunk its piece, and which of the piece's it is."""
+    parts = -(-counts // chunk)
+    piece = np.repeat(np.arange(counts.size), parts)
+    return piece, np.arange(piece.size) - np.repeat(np.cumsum(parts) - parts, parts)
+
+
+def _in_turns(rows: Table, chunk: int) -> Table:
+    """Returns the pieces in chunks, the first of each, the second of each, ..."""
+    counts = rows["count"].astype(np.int64)
+    piece, number = _chunks(counts, chunk)
+    order = np.argsort(number, kind="stable")
+    piece, number = piece[order], number[order]
+    table, before = rows[piece], chunk * number
+    table["count"] = np.minimum(chunk, counts[piece] - before)
+    table["at"] += before.astype(np.uint64)
+    return table
+
+
 def _sets(who: int | str, workers: int) -> list[int] | int:
     """Returns bitmaps: one for all pieces, or that of each piece's owner."""
     if isinstance(who, str):
@@ -153,8 +177,8 @@ def _sets(who: int | str, workers: int) -> list[int] | int:
     return 1 << who
 
 
-def fill_route(c: CData, route: Route | None, workers: int, worker: int) -> None:
+def fill_route(c: CData, route: Route | None, workers: int, worker: int, values: int) -> None:
     """Describes a route, or that there is none. Raises ValueError."""
     c.routed, c.pieces, c.pieces_count = 0, ffi.NULL, 0
     if route is not None:
-        route.fill(c, workers, worker)
+        route.fill(c, workers, worker, values)

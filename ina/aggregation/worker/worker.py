@@ -51,7 +51,7 @@ class Worker(Block):
         arrays = fill_arrays(tensor, source, out, average, tag, reduction, offer, self.config.workers, self.config.worker)
         if route is not None:
             protocols.check_route(self.config.protocol, self.config.check)
-        fill_route(tensor, route, self.config.workers, self.config.worker)
+        fill_route(tensor, route, self.config.workers, self.config.worker, self.config.values)
         handle: int = lib.ina_protocol_submit(self._protocol, self._state, self._tensors, tensor, now)
         if handle < 0:
             why = {-errno.EPIPE: "the job has failed", -errno.EAGAIN: f"{MAX_OPS} tensors in flight"}

@@ -228,7 +228,7 @@ class Network(Closing):
         given, out = fill_arrays(tensor, source, out, average, tag, reduction, offer, self._workers.get(machine, 0),
                                  self._ranks.get(machine, 0))
         if route is not None:
-            route.fill(tensor, self._workers[machine], self._ranks[machine])
+            route.fill(tensor, self._workers[machine], self._ranks[machine], self._values[machine])
         ticket = lib.ina_emulator_submit(self.pointer, machine, tensor, self.now if at is None else at)
         self._check(ticket, f"tensor of {given.size} elements at machine {machine}")
         self._tensors[ticket] = (given, out, route)

@@ -172,7 +172,7 @@ def test_an_all_to_all_moves_its_own_values_and_a_packet_for_each(program, n):
         fabric.run()
         assert all(np.array_equal(array, right) for array, right in moved)
         carried, blocks = payload(fabric), []
-        for count, sources, receivers in tables[0].table(0, n)[["count", "sources", "receivers"]].tolist():
+        for count, sources, receivers in tables[0].table(0, n, VALUES)[["count", "sources", "receivers"]].tolist():
             blocks += [{sources.bit_length() - 1, receivers.bit_length() - 1}] * (count // VALUES)
         check_packets(fabric, blocks, n)
         for rank in range(n):
@@ -237,6 +237,15 @@ def test_a_step_of_sharded_training_moves_what_it_needs(program, n):
         for rank in range(n):
             assert carried[f"h{rank + 1}>s1"] == size + size // n
             assert carried[f"s1>h{rank + 1}"] == 2 * size - size // n
+
+
+def test_pieces_of_all_gathers_and_reduce_scatters_take_turns():
+    for route in (Route.all_gather([5, 0, 9]), Route.reduce_scatter([5, 0, 9])):
+        table = route.table(14, 3, 1)
+        assert table[["count", "at"]].tolist() == [(4, 0), (4, 5), (1, 4), (4, 9), (1, 13)]
+        owners = table["sources"] & table["receivers"]
+        assert owners.tolist() == [1, 4, 1, 4, 4] and set((table["sources"] | table["receivers"]).tolist()) == {7}
+    assert Route.gather(0, [5, 0, 9]).table(14, 3, 1)["count"].tolist() == [5, 0, 9]
 
 
 def test_links_between_switches_carry_what_lies_below_them(program):
@@ -349,7 +358,7 @@ def test_values_in_the_answer_to_a_packet_before_the_first_block_are_dropped_and
     one = worker(0)
     route = Route.reduce_scatter([4 * VALUES] * 2)
     one.submit(np.ones(8 * VALUES, np.float32), route=route)
-    one._tensors[0].pieces = before_nothing(route.table(8 * VALUES, 2))
+    one._tensors[0].pieces = before_nothing(route.table(8 * VALUES, 2, VALUES))
     wire = layout.load(VALUES)
     headers = wire.unpack(one.frames_to_send(0)[1], layout.HEAD)
     ip, udp = headers["ipv4"], headers["udp"]
