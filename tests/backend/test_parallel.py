@@ -29,7 +29,7 @@ def test_parallel_training_has_the_losses_of_one_process():
     run = child.run([sys.executable, "-m", "tests.forked", "2", *map(str, SCRIPTS)], 1700, cwd=ROOT, env=ENVIRONMENT)
     assert run.returncode == 0, run.stdout + run.stderr
     differences = re.findall(r"^(.+?) +loss .* (\S+)$", run.stdout, re.M)
-    assert len(differences) == 20 and all(float(value) < 0.05 for _, value in differences), run.stdout
+    assert len(differences) == 22 and all(float(value) < 0.05 for _, value in differences), run.stdout
     ways = re.findall(r"^  (\w+) +(\d+) through the switch +(\d+) through Gloo$", run.stdout, re.M)
     sums = {"allreduce", "broadcast", "_allgather_base", "_reduce_scatter_base"}
     assert sums <= {name for name, _, _ in ways} and all(gloo == "0" for name, _, gloo in ways if name in sums)
@@ -41,6 +41,12 @@ def test_a_wrong_loss_is_an_error():
            "common.compare('x', [1.0, 2.0], [1.0, 2.1])"
     run = child.run([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT)
     assert run.returncode == 1 and "are not those of one process" in run.stderr
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 6])
+def test_servers_have_equal_numbers_of_ranks(ranks):
+    run = child.run([sys.executable, str(EXAMPLES / "zeropp.py")], cwd=ROOT, env={**ENVIRONMENT, "WORLD_SIZE": str(ranks)})
+    assert run.returncode == 1 and f"zeropp.py: {ranks} ranks, expected 2, 4, 8, ...: " in run.stderr, run.stderr
 
 
 @pytest.mark.later

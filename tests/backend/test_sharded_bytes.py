@@ -5,8 +5,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from ranks import run, succeed
+from ranks import ROOT, run, succeed
 
+from ina import codecs
 from ina.aggregation.wire import layout
 
 pytestmark = [pytest.mark.build, pytest.mark.later]
@@ -87,6 +88,21 @@ def values(path: Path) -> list[tuple[float, bool, int]]:
     return packets
 
 
+def captured(tmp_path: Path, n: int, script: str) -> tuple[list[dict], list[Path]]:
+    """Runs ranks; returns their reports, and each one's folder of captures."""
+    folders = [tmp_path / "captures" / str(rank) for rank in range(n)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    reports = run(tmp_path, n, script, INA_PROTOCOL="receivers", INA_VALUES=str(VALUES), CAPTURES=str(tmp_path / "captures"))
+    return succeed(reports), folders
+
+
+def between(packets: list[tuple[float, bool, int]], begin: float, end: float) -> tuple[int, int]:
+    """Bytes up and down between two times."""
+    inside = [(way, size) for time, way, size in packets if begin < time < end]
+    return sum(size for up, size in inside if up), sum(size for up, size in inside if not up)
+
+
 def expected(name: str, n: int, rank: int, step: int) -> tuple[int, int]:
     """Bytes up and down in a step. A sum for all has its fingerprint in a packet of its own."""
     piece = TENSOR // n
@@ -106,17 +122,59 @@ def expected(name: str, n: int, rank: int, step: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("n", [pytest.param(2, marks=pytest.mark.gate), 4, 8])
 def test_steps_of_trainings_carry_the_bytes_of_their_collectives(tmp_path, n):
-    captures = [tmp_path / "captures" / str(rank) for rank in range(n)]
-    for folder in captures:
-        folder.mkdir(parents=True)
-    reports = succeed(run(tmp_path, n, TRAININGS, INA_PROTOCOL="receivers", INA_VALUES=str(VALUES),
-                          CAPTURES=str(tmp_path / "captures")))
+    reports, captures = captured(tmp_path, n, TRAININGS)
     for rank, (report, folder) in enumerate(zip(reports, captures, strict=True)):
         assert report["right"] and max(report["errors"].values()) < 1e-4 and report["reasons"] == {}, report
         assert len(report["marks"]) == (5 if n == 2 else 6)
         packets = [packet for path in folder.iterdir() for packet in values(path)]
         for name, steps in report["marks"].items():
             for step, (begin, end) in enumerate(steps):
-                inside = [(way, size) for time, way, size in packets if begin < time < end]
-                carried = tuple(sum(size for up, size in inside if up == way) for way in (True, False))
-                assert carried == expected(name, n, rank, step), (rank, name, step)
+                assert between(packets, begin, end) == expected(name, n, rank, step), (rank, name, step)
+
+
+ZEROPP = f"""
+os.environ["INA_CAPTURE"] = os.path.join(os.environ["CAPTURES"], os.environ["RANK"])
+sys.path.insert(0, {str(ROOT / "examples" / "parallel")!r})
+import zeropp
+rank, n = start()
+plain, marks = zeropp.Zero3.collective, []
+def noted(self, phase, *args, **kwargs):
+    began = time.monotonic()
+    plain(self, phase, *args, **kwargs)
+    marks.append((type(self).__name__, phase, self.elements, began, time.monotonic()))
+zeropp.Zero3.collective, zeropp.STEPS = noted, 2
+local, _ = dist.new_subgroups(n // 2)
+losses = [torch.stack(zeropp.train(kind, local)[0]) for kind in (zeropp.Zero3, zeropp.ZeroPP)]
+say(marks=marks, off=float((losses[1] / losses[0] - 1).abs().max()))
+dist.destroy_process_group()
+"""
+
+
+def zeropp_bytes(kind: str, phase: str, elements: int, n: int) -> tuple[int, int]:
+    """Bytes up and down of a collective of a layer, in packets that are full but for the last one of each piece."""
+    piece, quantised, members = -(-elements // n), kind == "ZeroPP", n
+    words = piece
+    if quantised and phase == "backward":  # within a server
+        members = n // 2
+        words = -(-n * piece // members)
+    elif quantised:
+        codec = codecs.named("qsgd-8" if phase == "forward" else "qsgd-4")
+        words = -(-codecs.message_bytes(codec, piece) // 4)
+    one = -(-words // VALUES) * PACKET
+    others = (members - 1) * one
+    if phase != "gradients":
+        return one, others
+    return (others, others) if quantised else (others, one)
+
+
+def test_zeropp_carries_its_messages_and_nothing_between_servers_in_the_backward_pass(tmp_path):
+    n = 4
+    for report, folder in zip(*captured(tmp_path, n, ZEROPP), strict=True):
+        world, others = ([packet for path in folder.iterdir() if path.name.startswith("0-") == own for packet in values(path)]
+                         for own in (True, False))
+        assert report["off"] < 2e-3 and len(report["marks"]) == 2 * 2 * 3 * 3  # kinds, steps, phases, layers
+        for kind, phase, elements, begin, end in report["marks"]:
+            right = zeropp_bytes(kind, phase, elements, n)
+            local = kind == "ZeroPP" and phase == "backward"
+            assert between(world, begin, end) == ((0, 0) if local else right), (kind, phase, elements)
+            assert between(others, begin, end) == (right if local else (0, 0)), (kind, phase, elements)
