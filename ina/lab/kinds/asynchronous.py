@@ -201,12 +201,12 @@ class Asynchronous(Networked):
 
     @property
     def waits(self) -> bool:
-        """Whether a worker computes nothing until a sum has its update."""
+        """True: a worker computes nothing until a sum has its update."""
         return self.method not in ("iswitch", "softsync", "downpour")
 
     @property
     def shares(self) -> bool:
-        """Whether a sum is divided by all workers, so that each update counts the same; else by those that are in it."""
+        """True: a sum is divided by all workers, so that each update counts the same; else by those that are in it."""
         return self.method in ("softsync", "downpour", *CLOCKED)
 
     @property
@@ -238,7 +238,7 @@ class StaleSum(WrongSum):
 
 @dataclass
 class _Update:
-    """What a worker has computed. ``version``: of the parameters that it began with."""
+    """A result of a worker. ``version``: of the parameters that it began with."""
 
     values: np.ndarray
     version: int
