@@ -20,7 +20,7 @@ pytestmark = pytest.mark.build
 need("cc")
 
 WORKERS = 8
-BASE = Asynchronous(updates=800, evaluate=800, hidden=4, rate=10e9)  # one packet
+BASE = Asynchronous(updates=800, evaluate=800, width=4, rate=10e9)  # one packet
 HARMONIC = sum(1 / i for i in range(1, WORKERS + 1))
 
 
@@ -104,7 +104,7 @@ def test_one_local_step_is_a_synchronous_training():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_and_a_replay_is_the_same(method):
-    keys = {"updates": 1200, "hidden": 16, "evaluate": 80, "target": 0.66, "lr": 0.8}
+    keys = {"updates": 1200, "width": 16, "evaluate": 80, "target": 0.66, "lr": 0.8}
     summary = learnt(method=method, **keys).summary()
     assert summary["score"] > 0.64 and summary["target_s"], "a tenth is what guessing reaches"
     if method == "synchronous":
@@ -115,7 +115,7 @@ def test_every_method_learns_and_a_replay_is_the_same(method):
 
 @pytest.mark.parametrize("method", METHODS[1:])
 def test_a_pole_is_balanced_sooner_than_by_sums_of_all(method):
-    keys = {"task": "cartpole", "updates": 640, "evaluate": 40, "hidden": 16}
+    keys = {"task": "cartpole", "updates": 640, "evaluate": 40, "width": 16}
     reached, synchronous = (learnt(method=each, **keys).summary()["target_s"] for each in (method, "synchronous"))
     assert reached and synchronous and reached < synchronous
 
@@ -123,7 +123,7 @@ def test_a_pole_is_balanced_sooner_than_by_sums_of_all(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_losses_change_nothing_but_the_time(method):
     """Every sum is compared with what it names, on copies that stay equal."""
-    (run,) = replace(BASE, method=method, updates=160, hidden=16, loss=0.02, duplicate=0.02, reorder=0.02).measure()
+    (run,) = replace(BASE, method=method, updates=160, width=16, loss=0.02, duplicate=0.02, reorder=0.02).measure()
     assert run.stats["workers"]["timeouts"] + run.stats["workers"]["fast_resends"] > 0 and run.scores[-1][1] >= 10
 
 
@@ -144,7 +144,7 @@ def test_weights_of_stale_updates_and_memories_of_sums_make_a_difference():
 
 
 def test_workers_with_classes_of_their_own_drift_apart_in_local_steps():
-    alike, own = (learnt(method="local", local=32, skew=skew, updates=2560, hidden=16).summary() for skew in (0.0, 1.0))
+    alike, own = (learnt(method="local", local=32, own=part, updates=2560, width=16).summary() for part in (0.0, 1.0))
     assert alike["score"] > own["score"] + 0.03
 
 
@@ -187,10 +187,10 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
     ({"method": "softsync", "splits": 9}, "splits = 9: expected at most 8"),
     ({"method": "dssp", "bound": 5, "upper": 4}, "upper = 4: expected 5 or more"),
     ({"outer": "adagrad", "outer_momentum": 0.5}, "outer_momentum = 0.5: expected 0 with adagrad"),
-    ({"task": "cartpole", "skew": 0.5}, "skew = 0.5: expected 0 with cartpole"),
+    ({"task": "cartpole", "own": 0.5}, "own = 0.5: expected 0 with cartpole"),
     ({"updates": 7}, "updates = 7: expected 8 or more"), ({"task": "go"}, "task = 'go'"),
     ({"payload": False}, "payload = False: expected true"), ({"jobs": 2}, "jobs = 2: expected 1"),
-    ({"algorithm": "ring"}, "algorithm = 'ring': expected in-network"), ({"skew": 1.5}, "skew = 1.5"),
+    ({"algorithm": "ring"}, "algorithm = 'ring': expected in-network"), ({"own": 1.5}, "own = 1.5"),
 ])
 def test_wrong_keys_are_refused(keys, expected):
     with pytest.raises(ConfigError, match=expected):
@@ -201,7 +201,7 @@ def test_a_run_of_the_command_has_a_table_a_report_and_a_reason(tmp_path, monkey
     from ina.cli import main
 
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.toml").write_text('kind = "asynchronous"\nmethod = "ssp"\nbound = 0\nupdates = 160\nhidden = 4\n')
+    (tmp_path / "own.toml").write_text('kind = "asynchronous"\nmethod = "ssp"\nbound = 0\nupdates = 160\nwidth = 4\n')
     assert main(["experiment", "run", "own.toml"]) == 0
     assert "updates that were too stale to be sent" in capsys.readouterr().out
     folder = next((tmp_path / "results").rglob("metrics.json")).parent

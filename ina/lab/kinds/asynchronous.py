@@ -67,8 +67,8 @@ class Kind(NamedTuple):
 
 
 TASKS = {
-    "classes": Kind(lambda config: Task(config.workers, config.hidden, config.skew, config.seed), 0.5, 0.75),
-    "cartpole": Kind(lambda config: Balancing(config.workers, config.hidden, config.seed), 0.1, 0.975),
+    "classes": Kind(lambda config: Task(config.workers, config.width, config.own, config.seed), 0.5, 0.75),
+    "cartpole": Kind(lambda config: Balancing(config.workers, config.width, config.seed), 0.1, 0.975),
 }
 
 
@@ -139,11 +139,11 @@ class Asynchronous(Networked):
     updates: int = key(4000, "stop when sums have so many workers' updates, of one step each; with local fewer", limits.STEPS)
     task: str = key("classes", "what is learnt: classes (of points) or cartpole (to balance a pole; reinforcement learning)",
                     choices=tuple(TASKS))
-    hidden: int = key(16, "units of the network that learns", Range(1, 4096))
+    width: int = key(16, "units of the hidden layer of what learns", Range(1, 4096))
     batch: int = key(16, "points of a step, or pushes: eight for each pole", Range(1, 8000))
     lr: float = key(0.0, "learning rate; 0: 0.5, with cartpole 0.1", limits.FACTOR)
-    skew: float = key(0.0, "part of a worker's points that are of classes of its own: 0 (as dealt) to 1 (sorted)",
-                      limits.PROBABILITY)
+    own: float = key(0.0, "part of a worker's points that are of classes of its own: 0 (as dealt) to 1 (sorted)",
+                     limits.PROBABILITY)
     target: float = key(0.0, "score whose time is reported: of classes test accuracy, of cartpole the part of 200 steps that "
                         "the pole stands; 0: 0.75, with cartpole 0.975", limits.PROBABILITY)
     evaluate: int = key(80, "updates, of one step each, between two measurements of the score", Range(1, 10**9))
@@ -188,7 +188,7 @@ class Asynchronous(Networked):
         yield self.payload, "payload", "true: updates are real"
         yield self.outer_momentum < 1, "outer_momentum", "0 up to, not including, 1"
         yield self.outer == "sgd" or not self.outer_momentum, "outer_momentum", "0 with adagrad"
-        yield self.skew == 0 or self.task == "classes", "skew", "0 with cartpole"
+        yield self.own == 0 or self.task == "classes", "own", "0 with cartpole"
         yield self.outer_lr > 0, "outer_lr", "more than 0"
         yield self.updates >= self.workers * self.local, "updates", f"{self.workers * self.local} or more, one of each worker"
         yield self.check != "keyed", "check", "off or sum"
