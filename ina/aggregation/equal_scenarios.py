@@ -82,8 +82,8 @@ def scenario(program: JobProgram, values: int, p4info: dict[str, Any]) -> Scenar
     if make is None:
         return result
     packets, letters = make(jobs, own, values)
-    if program.name == "quorum":
-        more, first = _offers(jobs, own, values)
+    if program.name in MORE:
+        more, first = MORE[program.name](jobs, own, values)
         packets, letters = [*packets, *more], [*first, *letters]
     plain = [_frame(layout.load(values), worker_address(0, 0), replace(worker_address(0, 1), port=53), b"plain"),
              bytes.fromhex("ffffffffffff 000000000001 0806 0001 0800 0604 0001 000000000001 0a000001 000000000000 0a000002")]
@@ -204,6 +204,50 @@ def _offers(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Pa
             above = parent.address, parent.port, job
             packets += [packet(*above, tsi, state, 5) for tsi in range(3) for state in states]
     return [*packets, *letters], letters
+
+
+def _routed(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Packet], list[Packet]]:
+    """Returns packets that name receivers and members, up and from above; and those of systematic sequences."""
+    wire, rng = layout.load(values, p4_dir() / "include/receivers/headers.p4"), random.Random(3)
+    none = wire.constants["SIZE_NONE"]
+
+    def packet(source: Address, port: int, job: _Job, tsi: int, ranks: int, members: int, *, empty: bool = False,
+               size: int = wire.constants["SIZE_CODE"], life: int | None = None, version: int | None = None) -> Packet:
+        head = {"msg_type": wire.constants["SWITCHML_TO"], "size": none if empty else size, "job": job.number, "tsi": tsi,
+                "set": tsi // SLOTS % 2, "checked": 1, "slot": tsi % SLOTS, "overflow": tsi % 3 == 2}
+        exponents = {"e0": rng.randrange(-96, 96), "e1": job.place.life if life is None else life}
+        sets = wire["receivers"].pack({"ranks": ranks, "members": members})
+        frame = wire["switchml"].pack(head) + wire["exponents"].pack(exponents)
+        own = wire.constants["WIRE_VERSION"]
+        words = {"version": own if version is None else version, "check0": 2**31 + tsi, "check1": 9}
+        check = wire["check"].pack({**words, "headers": checksum(frame + wire["check"].pack(words) + sets)})
+        payload = b"" if empty else _integers(tsi + port, values)
+        return Packet(port, _frame(wire, source, switch, frame + check + sets + payload))
+
+    packets, letters = [], []
+    for job in jobs:
+        inside, outside = job.place.full, 1 << 5  # a worker of another switch
+        for child in job.children:
+            sender, bits = (child.address, child.port, job), sum(1 << worker for worker in child.workers)
+            one = bits & -bits  # of a switch below: its first worker
+            sets = [(inside, inside), (one, inside), (inside & ~bits, inside), (one, one), (one, bits), (outside, bits | outside),
+                    (inside & ~bits, inside | outside), (0, inside)]
+            packets += [packet(*sender, tsi, *each, empty=empty) for tsi in range(5) for each in sets for empty in (False, True)]
+            packets += [packet(*sender, 0, inside, inside & ~bits), packet(*sender, 0, inside, 0),
+                        packet(*sender, 0, one, inside, size=6), packet(*sender, 0, one, inside, life=4),
+                        packet(*sender, 0, one, inside, version=3),
+                        packet(*sender, 0, one, inside, version=3, empty=True)]
+            others = [(4, 1, inside), (0, 2, inside)] if job.number == 0 else [(0, 1, inside | outside)]
+            letters += [packet(*sender, *each, empty=child.index == 1) for each in ((0, 1, inside), *others)]
+        if (parent := job.place.parent) is not None:
+            above = parent.address, parent.port, job
+            packets += [packet(*above, tsi, ranks, members, empty=empty) for tsi in range(3) for ranks in (1, inside)
+                        for members in (inside, inside | outside) for empty in (False, True)]
+            letters.append(packet(*above, 0, 1, inside | outside))
+    return [*packets, *letters], letters
+
+
+MORE = {"quorum": _offers, "receivers": _routed}  # packets of programs beside SwitchML's
 
 
 def _atp(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Packet], list[Packet]]:

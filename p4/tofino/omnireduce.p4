@@ -12,7 +12,7 @@
 #include <tna.p4>
 
 #include "include/omnireduce/headers.p4"
-#include "include/omnireduce/zeros.p4"
+#include "include/switchml/zeros.p4"
 #include "include/switchml/parsing.p4"
 #include "include/switchml/admission.p4"
 #include "include/switchml/phase.p4"

@@ -4,6 +4,8 @@ the same bits."""
 import pytest
 from ranks import run, succeed
 
+from ina.base import paths
+
 pytestmark = [pytest.mark.build, pytest.mark.later]
 pytest.importorskip("torch", reason="the back end needs torch")
 
@@ -67,10 +69,11 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.gate
-def test_all_collectives_have_the_bits_of_gloo_and_move_no_zeros(tmp_path):
-    count = 64 * 3 * 20
-    for rank, report in enumerate(succeed(run(tmp_path, 3, COLLECTIVES, INA_PROTOCOL="receivers", INA_VALUES="64", GLOO="1"))):
+@pytest.mark.parametrize("program", [pytest.param({}, marks=pytest.mark.gate, id="v1model"),
+                                     pytest.param({"INA_PROGRAM": f"{paths.p4_dir()}/tofino/receivers.p4"}, id="tna")])
+def test_all_collectives_have_the_bits_of_gloo_and_move_no_zeros(tmp_path, program):
+    count, options = 64 * 3 * 20, {"INA_PROTOCOL": "receivers", "INA_VALUES": "64", "GLOO": "1", **program}
+    for rank, report in enumerate(succeed(run(tmp_path, 3, COLLECTIVES, **options))):
         facts = {name: fact for name, fact in report.items() if isinstance(fact, list) and " " in name}
         assert len(facts) > 120 and [name for name, (same, *_) in facts.items() if not same] == []
         barrier, again = report["barrier"]  # one packet; and once more for each time that a late rank has it sent again

@@ -35,8 +35,8 @@ enum bit<8> Pass {
     SUM       = 7,
     EXPONENTS = 8,
     MANTISSAS = 9,
-    // of quorum.p4
-    OFFER     = 10
+    OFFER     = 10,  // of quorum.p4
+    TELL      = 11   // of receivers.p4
 }
 
 #ifndef LANES

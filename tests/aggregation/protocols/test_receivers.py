@@ -1,5 +1,5 @@
-"""Sums along routes (host/protocol/route.h) with p4/receivers.p4: right on any way, and only the values that someone needs on
-links."""
+"""Sums along routes (host/protocol/route.h) with p4/receivers.p4 and its twin for Tofino: right on any way, and only the
+values that someone needs on links."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ctypes
 import mmap
 import random
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from ina.worlds.virtual.fabric import Fabric
 pytestmark = pytest.mark.build
 need("cc")
 VALUES, SLOTS = 32, 8
+SOURCES = ["receivers.p4", "tofino/receivers.p4"]
 STAR, TREE = load("star", hosts=3), load("leaf-spine", leaves=2, spines=1, hosts=2)
 PAIR, LEAVES = load("star", hosts=2), load("leaf-spine", leaves=2, spines=1, hosts=1)
 FAULTS = {"clean": Faults(seed=1), "very lossy": Faults(loss=0.1, duplicate=0.2, reorder=0.2, duplicate_delay=100e-6, seed=2)}
@@ -36,9 +38,14 @@ HEAD = layout.load(VALUES).size(layout.HEAD) + 24  # of a packet on a link, with
 RECEIVERS = HEAD + 8  # of one with receivers
 
 
-@pytest.fixture(scope="module")
-def program():
-    return Program(compile_program(paths.p4_dir() / "receivers.p4", defines={"VALUES": str(VALUES), "SLOTS": "16"}).so_path)
+def compiled(source: str, slots: int, folder: Path | None = None) -> Program:
+    built = compile_program((folder or paths.p4_dir()) / source, defines={"VALUES": str(VALUES), "SLOTS": str(slots)})
+    return Program(built.so_path)
+
+
+@pytest.fixture(scope="module", params=SOURCES, ids=["v1model", "tna"])
+def program(request):
+    return compiled(request.param, 16)
 
 
 def routes(pieces: list[int], root: int) -> dict[str, Route]:
@@ -271,10 +278,9 @@ def test_links_between_switches_carry_what_lies_below_them(program):
 # ---- every interleaving
 
 
-def walk(topology, name: str, slots: int = 1, **options):
+def walk(source: str, topology, name: str, slots: int = 1, **options):
     """Workers with one tensor along a route, then one for all: two blocks at one, one at the others. Of an all-to-all, two."""
     hosts = len(topology.hosts)
-    built = compile_program(paths.p4_dir() / "receivers.p4", defines={"VALUES": str(VALUES), "SLOTS": str(slots)})
     pieces = [VALUES + 1] + [VALUES] * (hosts - 1)
     arrays = [np.arange(sum(pieces), dtype=np.int32) + 1000 * 4**rank for rank in range(hosts)]
     total = np.sum(arrays, axis=0, dtype=np.int32)
@@ -287,13 +293,14 @@ def walk(topology, name: str, slots: int = 1, **options):
         right = expected(name, arrays, pieces, 1, [np.zeros_like(array) for array in arrays])
         tensors = [[Tensor(array, each, route=routes(pieces, 1)[name])] for array, each in zip(arrays, right, strict=True)]
     work = [[*each, Tensor(array, total)] for array, each in zip(arrays, tensors, strict=True)]
-    return job(Program(built.so_path), topology, protocol="receivers", slots=slots, work=work, check="sum", **options)
+    return job(compiled(source, slots), topology, protocol="receivers", slots=slots, work=work, check="sum", **options)
 
 
+@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("name", UP)
-def test_every_interleaving_of_two_workers(name):
+def test_every_interleaving_of_two_workers(name, source):
     """Any one loss, duplicate and time-out, and many of each at random."""
-    explorer = walk(PAIR, name)
+    explorer = walk(source, PAIR, name)
     report = explorer.explore(12, Budget(losses=1, duplicates=1, timeouts=1))
     assert report.violation is None, "\n".join((report.violation, *report.steps))
     assert report.states > 100
@@ -302,10 +309,11 @@ def test_every_interleaving_of_two_workers(name):
         assert report.violation is None, "\n".join((report.violation, *report.steps))
 
 
+@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("name", ["gather", "scatter", "all_to_all"])
-def test_every_interleaving_of_three_workers_of_whom_two_have_a_block(name):
+def test_every_interleaving_of_three_workers_of_whom_two_have_a_block(name, source):
     """Nobody takes a row that others need: with two slots, every other packet is one that all send."""
-    explorer = walk(STAR, name, slots=2)
+    explorer = walk(source, STAR, name, slots=2)
     report = explorer.explore(9, Budget(losses=1, duplicates=1, timeouts=1))
     assert report.violation is None, "\n".join((report.violation, *report.steps))
     for seed in range(30):
@@ -313,10 +321,11 @@ def test_every_interleaving_of_three_workers_of_whom_two_have_a_block(name):
         assert report.violation is None, "\n".join((report.violation, *report.steps))
 
 
+@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("name", ["reduce_scatter", "all_gather", "scatter", "all_to_all"])
-def test_random_ways_in_a_tree_and_with_switches_that_lose_their_state(name):
+def test_random_ways_in_a_tree_and_with_switches_that_lose_their_state(name, source):
     for topology, restarts in ((LEAVES, False), (PAIR, True), (LEAVES, True), (STAR, True)):
-        explorer = walk(topology, name, slots=1 + (topology is STAR), restarts=restarts)
+        explorer = walk(source, topology, name, slots=1 + (topology is STAR), restarts=restarts)
         for seed in range(20):
             report = explorer.wander(random.Random(seed), 200, finish=not restarts)
             assert report.violation is None, "\n".join((report.violation, *report.steps))
@@ -415,7 +424,7 @@ def test_a_switch_that_sends_values_to_others_makes_no_wrong_result(tmp_path, pr
     shutil.copytree(paths.p4_dir(), folder)
     part, right = folder / "include/receivers/pruning.p4", "hdr.receivers.ranks & below == 0"
     part.write_text(part.read_text().replace(right, pruned))
-    planted = Program(compile_program(folder / "receivers.p4", defines={"VALUES": str(VALUES), "SLOTS": "16"}).so_path)
+    planted = compiled("receivers.p4", 16, folder)
     with Fabric(planted, STAR, pool=16, protocol="receivers") as fabric:
         for name, route in routes([VALUES, VALUES, 5], 1).items():
             admitted = fabric.admit(["h1", "h2", "h3"], 2, VALUES, rto_min=50e-6, rto_max=1e-3, timeout=0.02)

@@ -1,4 +1,4 @@
-"""p4/receivers.p4 alone: sums for some workers only, on hostile and on right packets."""
+"""p4/receivers.p4 alone, and its twin for Tofino: sums for some workers only, on hostile and on right packets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from capabilities import need
-from switchml_kin import check_switches_agree
-from switchml_targets import SLOTS, Bmv2Target, CompiledTarget, InterpreterTarget, World, sealed
+from switchml_kin import MANY, check_switches_agree, made
+from switchml_targets import SLOTS, Bmv2Target, CompiledTarget, InterpreterTarget, TnaTarget, World, sealed
 
 from ina.aggregation.controller.admission import Controller
 from ina.aggregation.wire import layout
@@ -18,8 +18,10 @@ from ina.aggregation.worker import Route
 from ina.base import paths
 
 need("cc")
-OTHERS = [pytest.param(InterpreterTarget, marks=pytest.mark.build, id="interpreter"),
-          pytest.param(Bmv2Target, marks=pytest.mark.hardware, id="bmv2")]
+OTHERS = [pytest.param(InterpreterTarget, 1000, marks=pytest.mark.build, id="interpreter"),
+          pytest.param(TnaTarget, MANY // 5, marks=pytest.mark.build, id="tna"),
+          pytest.param(TnaTarget, MANY, marks=[pytest.mark.build, pytest.mark.later], id="tna, many"),
+          pytest.param(Bmv2Target, 1000, marks=pytest.mark.hardware, id="bmv2")]
 VALUES, WORKERS, WINDOW = 32, 3, 4
 FULL = (1 << WORKERS) - 1
 WIRE = layout.load(VALUES, paths.p4_dir() / "include/receivers/headers.p4")
@@ -28,13 +30,9 @@ HEAD = (*layout.HEAD, "receivers")
 COVERED = ("switchml", "exponents", "check", "receivers")  # by the check header's checksum
 
 
-class Receivers(CompiledTarget):
-    source = paths.p4_dir() / "receivers.p4"
-
-
-@pytest.fixture(scope="module")
-def job():
-    target = Receivers(VALUES)
+@pytest.fixture(scope="module", params=[CompiledTarget, TnaTarget], ids=["v1model", "tna"])
+def job(request):
+    target = made("receivers", request.param, VALUES, {})
     world = World(target, ports=WORKERS)
     world.wire, world.controller = WIRE, Controller(target, SLOTS, protocol="receivers", chance=random.Random(1))
     yield world.admit(WORKERS, WINDOW)
@@ -43,27 +41,27 @@ def job():
 
 def packet(job, worker: int, tsi: int, ranks: int, values: np.ndarray | None, e0: int = -96,
            words: tuple[int, int] = (0, 0), members: int = FULL) -> bytes:
-    fields = job.fields(worker, tsi, values, e0)
+    wire, fields = job.world.wire, job.fields(worker, tsi, values, e0)
     fields["switchml"]["msg_type"], fields["receivers"] = TO, {"ranks": ranks, "members": members}
     fields["ipv4"]["total_len"] += WIRE.constants["RECEIVERS_LENGTH"]
     fields["udp"]["length"] += WIRE.constants["RECEIVERS_LENGTH"]
     fields["check"] |= {"check0": words[0], "check1": words[1]}
-    fields["check"]["headers"] = layout.checksum(WIRE.pack(**{name: fields[name] for name in COVERED}))
-    return sealed(WIRE, fields)
+    fields["check"]["headers"] = layout.checksum(wire.pack(**{name: fields[name] for name in COVERED}))
+    return sealed(wire, fields)
 
 
-def answer(frame: bytes) -> tuple:
+def answer(frame: bytes, wire: layout.Layout = WIRE) -> tuple:
     """A frame's contents: of whom nothing has come, or receivers, exponent, check words, and values if it has some."""
-    head = WIRE["switchml"].unpack(frame, WIRE.offset("switchml"))
-    if head["msg_type"] == WIRE.constants["SWITCHML_PENDING"]:
-        assert len(frame) == WIRE.size(layout.PENDING)
-        return head["tsi"], "pending", WIRE.unpack(frame, layout.PENDING)["pending"]["missing"]
-    bare = head["size"] == WIRE.constants["SIZE_NONE"]
+    head = wire["switchml"].unpack(frame, wire.offset("switchml"))
+    if head["msg_type"] == wire.constants["SWITCHML_PENDING"]:
+        assert len(frame) == wire.size(layout.PENDING)
+        return head["tsi"], "pending", wire.unpack(frame, layout.PENDING)["pending"]["missing"]
+    bare = head["size"] == wire.constants["SIZE_NONE"]
     kinds = HEAD if bare else (*HEAD, "values")
-    assert head["msg_type"] == TO and len(frame) == WIRE.size(kinds)
-    fields = WIRE.unpack(frame, kinds)
+    assert head["msg_type"] == TO and len(frame) == wire.size(kinds)
+    fields = wire.unpack(frame, kinds)
     assert (fields["ipv4"]["total_len"], fields["udp"]["length"]) == (len(frame) - 14, len(frame) - 34)
-    assert layout.checksum(frame[14:34]) == layout.checksum(WIRE.pack(**{name: fields[name] for name in COVERED})) == 0
+    assert layout.checksum(frame[14:34]) == layout.checksum(wire.pack(**{name: fields[name] for name in COVERED})) == 0
     values = None if bare else np.array(fields["values"]["v"], np.uint32).astype(np.int32).tolist()
     check = fields["check"]
     sets, words = fields["receivers"], (check["check0"], check["check1"])
@@ -180,9 +178,9 @@ def test_a_packet_for_receivers_needs_a_check_header_and_is_no_larger_than_it_sa
     assert job.world.drops()["MALFORMED"] == before + 2
 
 
-@pytest.mark.parametrize("other", OTHERS)
-def test_switches_agree_on_all_packets(other):
+@pytest.mark.parametrize(("other", "packets"), OTHERS)
+def test_switches_agree_on_all_packets(other, packets):
     pieces = [3 * VALUES, VALUES + 1, 4 * VALUES - 1]
     routes = [Route.reduce_scatter(pieces), Route.all_gather(pieces), Route.gather(1, pieces), Route.broadcast(2)]
     work = [np.arange(8 * VALUES, dtype=np.int32) * (rank + 1) for rank in range(WORKERS)]
-    check_switches_agree("receivers", other, 1000, lambda seed: work, routes=routes)
+    check_switches_agree("receivers", other, packets, lambda seed: work, routes=routes)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.build
 RECIRCULATION = 68
 PHASES = 8
 # By the first byte of a frame that goes round: enum Pass.
-PASSES = ("ARRIVE", "ADD", "LOAD", "FINISH", "LEAVE", "FLOOD", "COMPARE", "SUM", "EXPONENTS", "MANTISSAS", "OFFER")
+PASSES = ("ARRIVE", "ADD", "LOAD", "FINISH", "LEAVE", "FLOOD", "COMPARE", "SUM", "EXPONENTS", "MANTISSAS", "OFFER", "TELL")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -249,10 +249,9 @@ OWN = {"thc": (64, words), "omnireduce": (64, lambda workers, count, seed: spars
        "fpisa": (32, exact_in_any_order)}
 
 
-@pytest.mark.parametrize("protocol", OWN)
-def test_no_sum_of_indices_zeros_or_floats_is_ever_wrong(protocol):
-    """Workers whose packets have something else in the place of values, through a switch that loses one pass in 25."""
-    rng, now, workers, (values, work) = random.Random(4), 0, 3, OWN[protocol]
+def lossy_world(protocol: str, values: int, seed: int) -> tuple[Lossy, list[Worker], random.Random]:
+    """A switch that loses one pass in 25, and three workers of a job."""
+    rng, workers = random.Random(seed), 3
     world = Lossy(made(protocol, TnaTarget, values, {}))
     world.lose = lambda *_: rng.random() < 1 / 25
     controller = Controller(world.target, 16, protocol=protocol, chance=random.Random(1))
@@ -261,20 +260,35 @@ def test_no_sum_of_indices_zeros_or_floats_is_ever_wrong(protocol):
     machines = [Worker(WorkerConfig(rank, workers, job=admitted.number, life=admitted.life, slots=4, values=values, rto_min=1e-4,
                                     rto_max=4e-4, timeout=10.0, protocol=protocol, address=address))
                 for rank, address in enumerate(addresses)]
+    return world, machines, rng
+
+
+def finish(world: Lossy, machines: list[Worker], rng: random.Random, now: int) -> int:
+    """Lets workers exchange frames, in any order, until all have ended a tensor; returns the time."""
+    left = len(machines)
+    while left:
+        now += 10_000_000  # picoseconds
+        order = rng.sample(range(len(machines)), len(machines))
+        frames = [(rank, frame) for rank in order for frame in machines[rank].frames_to_send(now)]
+        for port, frame in world.send_all(frames):
+            machines[port].receive(frame, now)
+        events = [event for machine in machines for event in machine.events()]
+        assert not any(event.code for event in events), events
+        left -= len(events)
+    return now
+
+
+@pytest.mark.parametrize("protocol", OWN)
+def test_no_sum_of_indices_zeros_or_floats_is_ever_wrong(protocol):
+    """Workers whose packets have something else in the place of values."""
+    now, (values, work) = 0, OWN[protocol]
+    world, machines, rng = lossy_world(protocol, values, 4)
     for seed in range(4):
-        arrays = work(workers, 1500, seed)
-        expected, left = program_named(protocol).reduced(np.array(arrays)), workers
+        arrays = work(len(machines), 1500, seed)
+        expected = program_named(protocol).reduced(np.array(arrays))
         for machine, array in zip(machines, arrays, strict=True):
             machine.submit(array, reduction=protocols.OWN, now=now)
-        while left:
-            now += 10_000_000  # picoseconds
-            order = rng.sample(range(workers), workers)
-            frames = [(rank, frame) for rank in order for frame in machines[rank].frames_to_send(now)]
-            for port, frame in world.send_all(frames):
-                machines[port].receive(frame, now)
-            events = [event for machine in machines for event in machine.events()]
-            assert not any(event.code for event in events), events
-            left -= len(events)
+        now = finish(world, machines, rng, now)
         assert all(np.array_equal(array, expected) for array in arrays)
     assert world.lost > 20 and set(world.drops()) <= {"LOST", "STALE"}
     world.target.close()

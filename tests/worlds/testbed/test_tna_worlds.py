@@ -45,13 +45,13 @@ def _close():
 
 @pytest.mark.gate
 def test_every_protocol_has_its_twin():
-    for name in set(protocols.names()) - {"receivers", "requantised"}:
+    for name in set(protocols.names()) - {"requantised"}:
         assert protocols.program(name, KINDS["tna"].twin).is_file()
     assert {path.stem for path in TOFINO.glob("*.p4")} <= {path.stem for path in paths.p4_dir().glob("*.p4")}
 
 
 @pytest.mark.parametrize(("protocol", "values"), [("switchml", 32), ("switchml", 256), ("atp", 32), ("atp", 256), ("thc", 256),
-                                                  ("omnireduce", 256), ("fpisa", 256), ("quorum", 256)])
+                                                  ("omnireduce", 256), ("fpisa", 256), ("quorum", 256), ("receivers", 256)])
 @pytest.mark.gate
 def test_no_reason_why_a_tofino_could_not(protocol, values, capsys):
     """The twin fits twelve stages by its dependencies, four stateful ALUs in each, and conditions that they support."""

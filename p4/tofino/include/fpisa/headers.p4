@@ -112,10 +112,10 @@ header numbers_t {
             (0, _, _, _, _, SWITCHML_FLOATS, _,         _, _): wrong(Drop.WRONG_SIZE);
 
 #define MORE_KINDS \
-            (_, _, _, _, 1, OF_KIND(SWITCHML_FLOATS, SIZE_CODE), 0): join_set0(); \
-            (_, _, _, _, 1, OF_KIND(SWITCHML_FLOATS, SIZE_CODE), 1): join_set1(); \
-            (_, _, _, _, 1, OF_KIND(SWITCHML_FLOATS, SIZE_NONE), 0): join_set0(); \
-            (_, _, _, _, 1, OF_KIND(SWITCHML_FLOATS, SIZE_NONE), 1): join_set1();
+            (_, _, _, 1, OF_KIND(SWITCHML_FLOATS, SIZE_CODE), 0): join_set0(); \
+            (_, _, _, 1, OF_KIND(SWITCHML_FLOATS, SIZE_CODE), 1): join_set1(); \
+            (_, _, _, 1, OF_KIND(SWITCHML_FLOATS, SIZE_NONE), 0): join_set0(); \
+            (_, _, _, 1, OF_KIND(SWITCHML_FLOATS, SIZE_NONE), 1): join_set1();
 
 #define MORE_COUNTS \
             (0, Pass.SUM, LAST_NUMBERS, Op.STORE): begin(); \

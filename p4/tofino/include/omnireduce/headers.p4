@@ -12,7 +12,6 @@
 
 #define WITHOUT_VALUES (WIRE_VERSION, SIZE_NONE, SWITCHML_ZEROS): zeros;
 #define ADDED_LANES lanes_to_add
-#define PUT_ZERO(i) hdr.lanes.v##i = 0;
 #define MORE_STATES \
     state zeros { \
         meta.has_values = 1; \
@@ -24,17 +23,7 @@
             (0, Op.LOOK): passed_over; \
             default: lanes; \
         } \
-    } \
-    state passed_over { \
-        packet.advance(LANES_BITS); \
-        transition zero_lanes; \
-    } \
-    state zero_lanes { \
-        hdr.lanes.setValid(); \
-        FOR_EACH_LANE(PUT_ZERO) \
-        transition accept; \
     }
-const bit<32> LANES_BITS = 32 * 32;
 
 #define MORE_SHAPES \
             (0, _, _, _, true, SWITCHML_ZEROS, SIZE_NONE, LENGTHS(CHECK_LENGTH)): right(Op.ADD, KIND(SWITCHML_DATA, SIZE_CODE), OURS);

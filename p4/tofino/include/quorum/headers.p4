@@ -49,7 +49,6 @@ enum bit<8> Verdict {
 #define WITHOUT_VALUES
 #define ADDED_LANES lanes_to_add
 #undef MORE_STATES
-#define PUT_ZERO(i) hdr.lanes.v##i = 0;
 #define MORE_STATES \
     state check_of_what { \
         transition select(hdr.switchml.msg_type) { \
@@ -89,14 +88,7 @@ enum bit<8> Verdict {
     state offer_and_lanes { \
         packet.extract(hdr.offer); \
         transition lanes; \
-    } \
-    state passed_over { \
-        packet.advance(LANES_BITS); \
-        hdr.lanes.setValid(); \
-        FOR_EACH_LANE(PUT_ZERO) \
-        transition accept; \
     }
-const bit<32> LANES_BITS = 32 * 32;
 
 // Egress.
 #define EGRESS_ROUNDS
@@ -119,8 +111,8 @@ const bit<32> LANES_BITS = 32 * 32;
             (0, _, _, _, true, SWITCHML_OFFER, SIZE_NONE, LENGTHS(CHECK_LENGTH + OFFER_LENGTH)): \
                 right(Op.NOTHING, KIND(SWITCHML_OFFER, SIZE_NONE), OURS);
 #define MORE_KINDS \
-            (_, _, _, _, 1, OF_KIND(SWITCHML_OFFER, SIZE_NONE), 0): join_set0(); \
-            (_, _, _, _, 1, OF_KIND(SWITCHML_OFFER, SIZE_NONE), 1): join_set1();
+            (_, _, _, 1, OF_KIND(SWITCHML_OFFER, SIZE_NONE), 0): join_set0(); \
+            (_, _, _, 1, OF_KIND(SWITCHML_OFFER, SIZE_NONE), 1): join_set1();
 #define IS_PENDING hdr.bridge.complete == 0 && hdr.bridge.coded == 0  // an offer that is open is answered as it is
 
 #include "../switchml/headers.p4"

@@ -31,13 +31,15 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
     bit<8>  own_life = 0;
     bit<8>  stray = 0;      // how the packet's life is another
     bit<8>  version = 0;
+#ifdef RECEIVERS
+    Members() members;
+#endif
 
     action set_job(bit<32> full, bit<8> last, bit<16> base, bit<14> mask, bit<32> incarnation, bit<8> life, bit<16> group,
                    bit<1> strict, bit<1> parent) {
         known_job = 1;
         meta.full = full;
         meta.last = last;
-        meta.rest = (bit<16>)last;
         first_row[15:1] = base[14:0];
         first_slot = base;
         owned = mask;
@@ -170,25 +172,27 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
             meta.strict: ternary;
             stray: ternary;
             outside: ternary;
+            OWN_WORKERS: ternary @name("own_workers");
         }
         actions = { refuse; outdated; NoAction; }
         const entries = {
-            (Drop.NONE, 0, _, _,    _, _,             _, _, _): refuse(Drop.UNKNOWN_JOB);
-            (Drop.NONE, _, 0, _,    _, _,             _, _, _): refuse(Drop.WRONG_SOURCE);
-            (Drop.NONE, _, _, true, 0, _,             _, _, _): refuse(Drop.WRONG_SOURCE);
-            (Drop.NONE, _, _, _,    0, OTHER,         _, _, _): outdated();
-            (Drop.NONE, _, _, _,    _, OTHER,         _, _, _): refuse(Drop.VERSION);
-            (Drop.NONE, _, _, _,    _, OTHER_REFUSED, _, _, _): refuse(Drop.VERSION);
-            (Drop.NONE, _, _, _,    0, UNCHECKED,     1, _, _): outdated();
-            (Drop.NONE, _, _, _,    _, UNCHECKED,     1, _, _): refuse(Drop.VERSION);
-            (Drop.NONE, _, _, _,    _, _,             _, 0, 0): NoAction();
-            (Drop.NONE, _, _, _,    _, _,             0, _, 0): NoAction();
-            (Drop.NONE, _, _, _,    _, _,             1, 0, _): refuse(Drop.WRONG_SLOT);
-            (Drop.NONE, _, _, _,    _, _,             1, _, _): refuse(Drop.OLD_LIFE);
-            (Drop.NONE, _, _, _,    _, _,             _, _, _): refuse(Drop.WRONG_SLOT);
+            (Drop.NONE, 0, _, _,    _, _,             _, _, _, _): refuse(Drop.UNKNOWN_JOB);
+            (Drop.NONE, _, 0, _,    _, _,             _, _, _, _): refuse(Drop.WRONG_SOURCE);
+            (Drop.NONE, _, _, true, 0, _,             _, _, _, _): refuse(Drop.WRONG_SOURCE);
+            (Drop.NONE, _, _, _,    0, OTHER,         _, _, _, _): outdated();
+            (Drop.NONE, _, _, _,    _, OTHER,         _, _, _, _): refuse(Drop.VERSION);
+            (Drop.NONE, _, _, _,    _, OTHER_REFUSED, _, _, _, _): refuse(Drop.VERSION);
+            (Drop.NONE, _, _, _,    0, UNCHECKED,     1, _, _, _): outdated();
+            (Drop.NONE, _, _, _,    _, UNCHECKED,     1, _, _, _): refuse(Drop.VERSION);
+            (Drop.NONE, _, _, _,    0, _,             _, 0, 0, 0): refuse(Drop.WRONG_SIZE);  // no member of the phase
+            (Drop.NONE, _, _, _,    _, _,             _, 0, 0, _): NoAction();
+            (Drop.NONE, _, _, _,    _, _,             0, _, 0, _): NoAction();
+            (Drop.NONE, _, _, _,    _, _,             1, 0, _, _): refuse(Drop.WRONG_SLOT);
+            (Drop.NONE, _, _, _,    _, _,             1, _, _, _): refuse(Drop.OLD_LIFE);
+            (Drop.NONE, _, _, _,    _, _,             _, _, _, _): refuse(Drop.WRONG_SLOT);
         }
         const default_action = NoAction();
-        size = 13;
+        size = 14;
     }
 
     apply {
@@ -196,9 +200,11 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         worker.apply();
         shape.apply();
         at.apply();
+#ifdef RECEIVERS  // of a program whose phases are of some workers (../receivers/members.p4)
+        members.apply(hdr, meta);
+#endif
 
         stray = (bit<8>)hdr.exponents.e1 ^ own_life;
-        meta.children = meta.rest + 1;
         outside = hdr.switchml.slot & ~owned;
         hdr.bridge.row = first_row + row;
         hdr.bridge.cell = first_row + row;

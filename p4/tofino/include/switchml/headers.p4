@@ -9,25 +9,33 @@
 
 const bit<32> CELLS = ROWS * (VALUES / LANES);
 
+/* Of a result: children that get no values are told so in a pass of its own (receivers.p4). */
+enum bit<8> Apart {
+    NOBODY = 0,
+    SOME   = 1,
+    TOLD   = 2
+}
+
 /* What a packet carries between passes, and to the egress; never on a wire. */
 header bridge_t {
     Pass    pass;
     Op      op;
     To      to;
     bit<8>  chunk;       // of the next 32 values
+    Apart   apart;
     bit<1>  replicated;
     bit<1>  complete;    // it carries the sums
     bit<1>  first;       // what the row has is replaced
     bit<1>  refused;     // what it was to take along is not whole
     bit<1>  outdated;    // of another version: the sender is told
     bit<1>  coded;       // it has something else in the place of values, by the program that includes this file
-    bit<1>  empty;       // what it would take along stands for itself (omnireduce.p4)
+    bit<1>  empty;       // what it would take along stands for itself (omnireduce.p4), or nobody gets it (receivers.p4)
     bit<9>  port;        // by which it came
     bit<16> group;
     place_t cell;        // of the next 32 values
     place_t row;
-    bit<16> round;       // of the row: how often it has begun
-    bit<16> expected;    // packets of this round that must have been added before
+    bit<32> round;       // of the row: how often it has begun
+    bit<32> absent;      // workers whose additions a sum lacks: behind one that begins it; before one that is to be its last, its own
     bit<32> missing;
 }
 
@@ -36,6 +44,10 @@ header bridge_t {
 #endif
 #ifndef MORE_METADATA
 #define MORE_METADATA
+#endif
+#ifndef EXPECTED  // workers below this switch that the phase waits for; and those of the sender
+#define EXPECTED meta.full
+#define OWN_WORKERS meta.worker
 #endif
 
 struct packet_t {
@@ -53,6 +65,11 @@ struct packet_t {
 }
 
 #define KIND(type, size) ((bit<32>)type << 4 | (bit<32>)size)  // of a packet, as the row knows it
+const bit<32> ENDED = 0x100;  // beyond all kinds
+
+// A packet's age, as its row says it: one bit of four, by both comparisons (is the row of another life? is the packet late?).
+#define ALIEN 0 &&& 5
+#define TIMELY 1 &&& 1
 
 /* Metadata between the stages of a pass; see metadata_t. */
 struct state_t {
@@ -66,8 +83,6 @@ struct state_t {
     bit<32> full;
     bit<32> worker;
     bit<8>  last;
-    bit<16> rest;         // children, but for one
-    bit<16> children;
     bit<32> incarnation;
     bit<1>  strict;
     bit<1>  parent;

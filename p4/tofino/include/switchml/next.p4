@@ -80,16 +80,18 @@ control AfterValues(inout packet_t hdr, inout state_t meta, in ingress_intrinsic
             hdr.bridge.to: ternary;
             whole: ternary;
             hdr.bridge.empty: ternary;
+            hdr.bridge.apart: ternary;
         }
         actions = { go_round; add_more; load; load_more; absorb; refuse; spoilt; }
         const entries = {
-            (0, Pass.ADD,  LAST_CHUNK, _, To.NOBODY, _, _): absorb();
-            (0, Pass.ADD,  LAST_CHUNK, 1, _,         1, 0): load();
-            (0, Pass.ADD,  LAST_CHUNK, 1, _,         0, _): refuse();
-            (0, Pass.ADD,  LAST_CHUNK, _, _,         _, _): go_round(Pass.FINISH);
-            (0, Pass.ADD,  _,          _, _,         _, _): add_more();
-            (_, Pass.ADD,  _,          _, _,         _, _): spoilt();  // shorter than its IPv4 header says
-            (_, Pass.LOAD, 0,          _, _,         _, _): go_round(Pass.FINISH);
+            (0, Pass.ADD,  LAST_CHUNK, _, To.NOBODY, _, _, _):          absorb();
+            (0, Pass.ADD,  LAST_CHUNK, 1, _,         1, 0, Apart.SOME): go_round(Pass.TELL);
+            (0, Pass.ADD,  LAST_CHUNK, 1, _,         1, 0, _):          load();
+            (0, Pass.ADD,  LAST_CHUNK, 1, _,         0, _, _):          refuse();
+            (0, Pass.ADD,  LAST_CHUNK, _, _,         _, _, _):          go_round(Pass.FINISH);
+            (0, Pass.ADD,  _,          _, _,         _, _, _):          add_more();
+            (_, Pass.ADD,  _,          _, _,         _, _, _):          spoilt();  // shorter than its IPv4 header says
+            (_, Pass.LOAD, 0,          _, _,         _, _, _):          go_round(Pass.FINISH);
         }
         const default_action = load_more();
         size = 8;

@@ -18,6 +18,9 @@
 #ifndef WITH_CHECK  // the state for frames with a check header
 #define WITH_CHECK exponents_and_check
 #endif
+#ifndef BEHIND_CHECK_ONLY  // the state behind the check header of a packet that is not to be added
+#define BEHIND_CHECK_ONLY accept
+#endif
 #ifndef MORE_HEADERS  // between the check header and the values
 #define MORE_HEADERS
 #endif
@@ -41,6 +44,10 @@
     hdr.check.version, hdr.check.flags, hdr.check.check0, hdr.check.check1 }
 #endif
 
+#ifdef PARSER_FORGETS
+const bit<32> LANES_BITS = 32 * LANES;
+#endif
+
 parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out ingress_intrinsic_metadata_t standard) {
     Checksum() ipv4_checksum;
     Checksum() headers_checksum;
@@ -60,7 +67,7 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state port {
         hdr.bridge.setValid();
-        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, To.NOBODY, 0, 0, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0, 0, 0 };
+        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, To.NOBODY, 0, Apart.NOBODY, 0, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0, 0, 0 };
         hdr.flags.setValid();
 #define NO_FLAG(i) hdr.flags.f##i = 0;
         FOR_EACH_LANE(NO_FLAG)
@@ -107,7 +114,7 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state check_only {
         packet.extract(hdr.check);
-        transition accept;
+        transition BEHIND_CHECK_ONLY;
     }
     state ethernet {
         packet.extract(hdr.ethernet);
@@ -186,6 +193,18 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
         meta.has_values = 1;
         transition accept;
     }
+#ifdef PARSER_FORGETS
+    state passed_over {
+        packet.advance(LANES_BITS);
+        transition zero_lanes;
+    }
+    state zero_lanes {
+        hdr.lanes.setValid();
+#define PUT_ZERO(i) hdr.lanes.v##i = 0;
+        FOR_EACH_LANE(PUT_ZERO)
+        transition accept;
+    }
+#endif
 }
 
 control IngressDeparser(packet_out packet, inout packet_t hdr, in state_t meta,

@@ -1,8 +1,8 @@
 /* Phase: which round of its row does this packet belong to, and who has been seen in it? The rules are those of
  * ../../../include/switchml/phase.p4; here is how a pipeline that reaches each register once in a pass keeps them.
  *
- *   incarnations   one word: swapped; another one than the job's: nothing here is of this job, and a phase begins
- *   finished       one word: tsi of the newest phase that has ended here; what is older is late
+ *   lives          two words: the incarnation, which is swapped: if it is another one than the job's, nothing here is of this job,
+ *                  and a phase begins; and the tsi of the newest phase that has ended here: what is older is late
  *   phases (twice) two words: tsi of the phase, and the kind of its packets with the mark ENDED
  *   missing        two words, one for each set of a slot: workers that are not in; a worker takes its bit away
  *   results        one word: the result from above is here; of published clients, how many are missing
@@ -23,7 +23,10 @@
 #define MORE_KINDS
 #endif
 
-const bit<32> ENDED = 0x100;  // beyond all kinds
+struct life_t {
+    bit<32> finished;
+    bit<32> incarnation;
+}
 
 struct phase_t {
     bit<32> tsi;
@@ -36,13 +39,12 @@ struct missing_t {
 }
 
 control Phase(inout packet_t hdr, inout state_t meta) {
-    bit<32> others = 0;     // all workers but the sender
+    bit<32> others = 0;     // all workers that the phase waits for, but the sender
     bit<32> published = 0;  // a published client's packet of one set takes its bit back in the other
     bit<8>  expected = 0;
     bit<32> below = 0;      // in the places of bits below the sender's lowest, and of its others
     bit<32> lower = 0;      // 0: the sender is the child with the lowest bit
-    bit<8>  alien = 0;      // the row is not of this life of the job
-    bit<8>  late = 0;
+    bit<8>  age = 0;
     bit<8>  same = 0;       // it is of the row's phase
     bit<32> was = 0;        // kind of that phase
     bit<1>  begins = 0;
@@ -58,6 +60,9 @@ control Phase(inout packet_t hdr, inout state_t meta) {
 #else
 #define IS_COUNTED hdr.bridge.pass == Pass.ARRIVE
 #endif
+#ifdef RECEIVERS  // of a program whose phases are of some workers (../receivers/members.p4)
+    Sets() sets;
+#endif
 
     action compare_() {
         lower = below & others;
@@ -68,66 +73,49 @@ control Phase(inout packet_t hdr, inout state_t meta) {
         size = 1;
     }
 
-    Register<bit<32>, place_t>(ROWS, 0) incarnations;
-    RegisterAction<bit<32>, place_t, bit<8>>(incarnations) enter = {
-        void apply(inout bit<32> incarnation, out bit<8> other) {
-            other = 0;
-            if (incarnation != meta.incarnation) {
-                other = 1;
+    Register<life_t, place_t>(ROWS, {0, 0}) lives;
+#define AGE this.predicate(life.incarnation != meta.incarnation, (int<32>)(hdr.switchml.tsi - life.finished) < 0)
+    RegisterAction<life_t, place_t, bit<8>>(lives) enter_ = {
+        void apply(inout life_t life, out bit<8> said) {
+            said = AGE;
+            if (life.incarnation != meta.incarnation) {
+                life.finished = hdr.switchml.tsi - 1;
             }
-            incarnation = meta.incarnation;
+            life.incarnation = meta.incarnation;
         }
     };
-    RegisterAction<bit<32>, place_t, bit<8>>(incarnations) look_at_incarnation = {
-        void apply(inout bit<32> incarnation, out bit<8> other) {
-            other = 0;
-            if (incarnation != meta.incarnation) {
-                other = 1;
-            }
+    RegisterAction<life_t, place_t, bit<8>>(lives) look_at_life_ = {
+        void apply(inout life_t life, out bit<8> said) {
+            said = AGE;
         }
     };
-
-    Register<bit<32>, place_t>(ROWS, 0) finished;
-    RegisterAction<bit<32>, place_t, bit<8>>(finished) forget_finished_ = {
-        void apply(inout bit<32> tsi) {
-            tsi = hdr.switchml.tsi - 1;
-        }
-    };
-    RegisterAction<bit<32>, place_t, bit<8>>(finished) look_at_finished_ = {
-        void apply(inout bit<32> tsi, out bit<8> is_late) {
-            is_late = 0;
-            if ((int<32>)(hdr.switchml.tsi - tsi) < 0) {
-                is_late = 1;
+    RegisterAction<life_t, place_t, bit<8>>(lives) finish_ = {
+        void apply(inout life_t life) {
+            if ((int<32>)(hdr.switchml.tsi - life.finished) > 0) {
+                life.finished = hdr.switchml.tsi;
             }
         }
     };
-    RegisterAction<bit<32>, place_t, bit<8>>(finished) finish_ = {
-        void apply(inout bit<32> tsi) {
-            if ((int<32>)(hdr.switchml.tsi - tsi) > 0) {
-                tsi = hdr.switchml.tsi;
-            }
-        }
-    };
-    action forget_finished() {
-        forget_finished_.execute(hdr.bridge.row);
+    action enter() {
+        age = enter_.execute(hdr.bridge.row);
     }
-    action look_at_finished() {
-        late = look_at_finished_.execute(hdr.bridge.row);
+    action look_at_life() {
+        age = look_at_life_.execute(hdr.bridge.row);
     }
     action finish() {
         finish_.execute(hdr.bridge.row);
     }
-    table dates {
-        key = { hdr.bridge.pass: ternary; alien: ternary; meta.above: ternary; hdr.bridge.complete: ternary; hdr.bridge.to: ternary; }
-        actions = { forget_finished; look_at_finished; finish; NoAction; }
+    table ages {
+        key = { hdr.bridge.pass: ternary; meta.above: ternary; hdr.bridge.complete: ternary; hdr.bridge.to: ternary; }
+        actions = { enter; look_at_life; finish; NoAction; }
         const entries = {
-            (Pass.ARRIVE, 1, 0, _, _):         forget_finished();
-            (Pass.ARRIVE, _, _, _, _):         look_at_finished();
-            (_,           _, _, _, To.PARENT): NoAction();
-            (_,           _, _, 1, _):         finish();
+            (Pass.ARRIVE, 0, _, _):         enter();
+            (Pass.ARRIVE, _, _, _):         look_at_life();
+            (_,           _, _, To.PARENT): NoAction();
+            (_,           _, 1, _):         finish();
         }
         const default_action = NoAction();
-        size = 5;
+        size = 4;
     }
 
 // The same pair of words twice: one says whether the packet is of the phase, the other of what kind that is.
@@ -242,9 +230,8 @@ control Phase(inout packet_t hdr, inout state_t meta) {
     table phase_##name { \
         key = { \
             hdr.bridge.pass: ternary; \
-            alien: ternary; \
+            age: ternary; \
             meta.above: ternary; \
-            late: ternary; \
             meta.strict: ternary; \
             hdr.bridge.complete: ternary; \
             hdr.bridge.to: ternary; \
@@ -252,12 +239,12 @@ control Phase(inout packet_t hdr, inout state_t meta) {
         } \
         actions = { begin_to_##name; join_to_##name; look_to_##name; end_to_##name; NoAction; } \
         const entries = { \
-            (Pass.ARRIVE, 1, 0, _, _, _, _,         _): begin_to_##name(); \
-            (Pass.ARRIVE, 0, 0, 0, 1, _, _,         _): join_to_##name(); \
-            (Pass.ARRIVE, _, _, _, _, _, _,         _): look_to_##name(); \
-            (_,           _, _, _, _, _, _,         1): end_to_##name(); \
-            (_,           _, _, _, _, _, To.PARENT, _): NoAction(); \
-            (_,           _, _, _, _, 1, _,         _): end_to_##name(); \
+            (Pass.ARRIVE, ALIEN,  0, _, _, _,         _): begin_to_##name(); \
+            (Pass.ARRIVE, TIMELY, 0, 1, _, _,         _): join_to_##name(); \
+            (Pass.ARRIVE, _,      _, _, _, _,         _): look_to_##name(); \
+            (_,           _,      _, _, _, _,         1): end_to_##name(); \
+            (_,           _,      _, _, _, To.PARENT, _): NoAction(); \
+            (_,           _,      _, _, 1, _,         _): end_to_##name(); \
         } \
         const default_action = NoAction(); \
         size = 7; \
@@ -267,10 +254,9 @@ control Phase(inout packet_t hdr, inout state_t meta) {
 
     table who {
         key = {
-            alien: ternary;
+            age: ternary;
             meta.above: ternary;
             meta.strict: ternary;
-            late: ternary;
             same: ternary;
             was: ternary;
             hdr.switchml.msg_type: ternary;
@@ -280,25 +266,25 @@ control Phase(inout packet_t hdr, inout state_t meta) {
         actions = { begin_set0; begin_set1; join_set0; join_set1; drop; }
 #define OF_KIND(type, size) KIND(type, size) &&& 0xff, type, size
         const entries = {
-            (1, 0, _, _, _, _, _, _, 0): begin_set0();
-            (1, 0, _, _, _, _, _, _, 1): begin_set1();
-            (1, _, _, _, _, _, _, _, _): drop(Drop.STALE);
-            (_, _, 0, _, _, _, _, _, 0): join_set0();
-            (_, _, 0, _, _, _, _, _, 1): join_set1();
-            (_, 0, _, 0, 0, ENDED &&& ENDED, _, _, 0): begin_set0();  // a phase has ended, and the next begins
-            (_, 0, _, 0, 0, ENDED &&& ENDED, _, _, 1): begin_set1();
-            (_, _, _, _, 0, _, _, _, _): drop(Drop.STALE);
-            (_, _, _, _, 1, OF_KIND(SWITCHML_DATA, SIZE_CODE), 0): join_set0();
-            (_, _, _, _, 1, OF_KIND(SWITCHML_DATA, SIZE_CODE), 1): join_set1();
-            (_, _, _, _, 1, OF_KIND(SWITCHML_DATA, SIZE_NONE), 0): join_set0();
-            (_, _, _, _, 1, OF_KIND(SWITCHML_DATA, SIZE_NONE), 1): join_set1();
-            (_, _, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_CODE), 0): join_set0();
-            (_, _, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_CODE), 1): join_set1();
-            (_, _, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_NONE), 0): join_set0();
-            (_, _, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_NONE), 1): join_set1();
+            (ALIEN, 0, _, _, _, _, _, 0): begin_set0();
+            (ALIEN, 0, _, _, _, _, _, 1): begin_set1();
+            (ALIEN, _, _, _, _, _, _, _): drop(Drop.STALE);
+            (_, _, 0, _, _, _, _, 0): join_set0();
+            (_, _, 0, _, _, _, _, 1): join_set1();
+            (TIMELY, 0, _, 0, ENDED &&& ENDED, _, _, 0): begin_set0();  // a phase has ended, and the next begins
+            (TIMELY, 0, _, 0, ENDED &&& ENDED, _, _, 1): begin_set1();
+            (_, _, _, 0, _, _, _, _): drop(Drop.STALE);
+            (_, _, _, 1, OF_KIND(SWITCHML_DATA, SIZE_CODE), 0): join_set0();
+            (_, _, _, 1, OF_KIND(SWITCHML_DATA, SIZE_CODE), 1): join_set1();
+            (_, _, _, 1, OF_KIND(SWITCHML_DATA, SIZE_NONE), 0): join_set0();
+            (_, _, _, 1, OF_KIND(SWITCHML_DATA, SIZE_NONE), 1): join_set1();
+            (_, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_CODE), 0): join_set0();
+            (_, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_CODE), 1): join_set1();
+            (_, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_NONE), 0): join_set0();
+            (_, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_NONE), 1): join_set1();
             MORE_KINDS
-            (_, _, _, _, 1, _, SWITCHML_PENDING, _, 0): join_set0();
-            (_, _, _, _, 1, _, SWITCHML_PENDING, _, 1): join_set1();
+            (_, _, _, 1, _, SWITCHML_PENDING, _, 0): join_set0();
+            (_, _, _, 1, _, SWITCHML_PENDING, _, 1): join_set1();
         }
         const default_action = drop(Drop.WRONG_SIZE);
         size = 26;
@@ -345,24 +331,24 @@ control Phase(inout packet_t hdr, inout state_t meta) {
         hdr.bridge.first = 1;
         hdr.bridge.to = to;
         hdr.bridge.complete = complete;
+        hdr.bridge.absent = others;
     }
     action join_sum(To to, bit<1> complete) {
         hdr.bridge.op = meta.join;
         hdr.bridge.to = to;
         hdr.bridge.complete = complete;
-        hdr.bridge.expected = meta.rest;
+        hdr.bridge.absent = OWN_WORKERS;
+    }
+    action replace_sum() {  // by the result from above
+        hdr.bridge.op = Op.STORE;
+        hdr.bridge.first = 1;
+        hdr.bridge.to = To.CHILDREN;
+        hdr.bridge.complete = 1;
     }
     action give(To to) {
         hdr.bridge.op = Op.LOOK;
         hdr.bridge.to = to;
         hdr.bridge.complete = 1;
-        hdr.bridge.expected = meta.children;
-    }
-    action give_result(To to) {
-        hdr.bridge.op = Op.LOOK;
-        hdr.bridge.to = to;
-        hdr.bridge.complete = 1;
-        hdr.bridge.expected = 1;  // the packet from above
     }
     action say_pending() {
         hdr.bridge.missing = before;
@@ -385,12 +371,12 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             others: ternary;
             lower: ternary;
         }
-        actions = { begin_sum; join_sum; give; give_result; say_pending; pass_on; drop; }
+        actions = { begin_sum; join_sum; replace_sum; give; say_pending; pass_on; drop; }
         const entries = {
             // from above
             (_, 1, _, _, _,    1, 0, _, _, _, _): drop(Drop.REPEATED);
             (_, 1, _, _, true, _, 0, _, _, _, _): pass_on();
-            (_, 1, _, _, _,    _, 0, _, _, _, _): begin_sum(To.CHILDREN, 1);
+            (_, 1, _, _, _,    _, 0, _, _, _, _): replace_sum();
             (_, 1, _, _, _,    _, _, _, _, _, _): drop(Drop.STALE);
             // the first of a phase
             (1, _, _, 0, _,    _, _, _, _, 0, _): begin_sum(To.CHILDREN, 1);
@@ -403,7 +389,7 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             (_, _, 0, _, _,    _, _, _, _, _, _): join_sum(To.NOBODY, 0);
             // once more
             (_, _, _, 0, _,    _, 0, 0, _, _, _): give(To.SENDER);
-            (_, _, _, _, _,    1, 0, 0, _, _, _): give_result(To.SENDER);
+            (_, _, _, _, _,    1, 0, 0, _, _, _): give(To.SENDER);
             (_, _, _, _, _,    _, 0, 0, _, _, 0): give(To.PARENT);
             (_, _, _, _, _,    _, 0, 0, _, _, _): say_pending();
             (_, _, _, _, _,    _, _, 0, _, _, _): say_pending();
@@ -417,21 +403,22 @@ control Phase(inout packet_t hdr, inout state_t meta) {
 
     apply {
         if (hdr.bridge.pass == Pass.ARRIVE) {
-            others = ~meta.worker & meta.full;
-            below = meta.worker - 1;
+            others = ~meta.worker & EXPECTED;
+            below = OWN_WORKERS - 1;
             if (meta.strict == 0) {
                 published = meta.worker;
                 expected = meta.last;
             }
             compare.apply();
-            if (meta.above == 1) {
-                alien = look_at_incarnation.execute(hdr.bridge.row);
-            } else {
-                alien = enter.execute(hdr.bridge.row);
+#ifdef RECEIVERS
+            if (meta.all_below == 1) {
+                expected = 1;  // no other result will come
             }
+#endif
 #ifdef OFFERS
         } else if (hdr.bridge.pass == Pass.OFFER) {  // it only looks at who is missing
             others = 0xffffffff;
+            age = 1;  // timely
             meta.slot = hdr.bridge.row >> 1;
 #endif
         } else if (hdr.bridge.refused == 1) {
@@ -439,10 +426,15 @@ control Phase(inout packet_t hdr, inout state_t meta) {
         } else {
             meta.kind = 0;
         }
-        dates.apply();
+        ages.apply();
         phase_tsis.apply();
         phase_kinds.apply();
         if (IS_COUNTED) {
+#ifdef RECEIVERS
+            if (hdr.receivers.isValid()) {
+                sets.apply(hdr, meta, age, same, was);
+            }
+#endif
             who.apply();
             if (meta.drop == Drop.NONE) {
                 after = before & others;

@@ -45,6 +45,15 @@ control Reply(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_me
         hdr.udp.checksum = 0;
     }
 
+#ifdef RECEIVERS  // of a program that tells some children of a result before others (../receivers/pruning.p4)
+    action go_on() {  // a copy takes the values along
+        hdr.bridge.pass = Pass.LOAD;
+        hdr.bridge.op = Op.LOAD;
+        hdr.bridge.apart = Apart.TOLD;
+        traffic.ucast_egress_port = RECIRCULATION;
+    }
+#endif
+
     action pending() {
         hdr.switchml.msg_type = SWITCHML_PENDING;
         hdr.switchml.overflow = 0;
@@ -70,12 +79,13 @@ control Reply(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_me
     }
 
     apply {
-        hdr.bridge.pass = Pass.LEAVE;
         hdr.bridge.replicated = 0;
         if (hdr.bridge.to == To.PARENT) {
             parent.apply();
         } else {
-            turn_round();
+            if (hdr.bridge.apart != Apart.TOLD) {
+                turn_round();
+            }
             if (hdr.bridge.to == To.CHILDREN) {
                 traffic.mcast_grp_a = hdr.bridge.group;
                 hdr.bridge.replicated = 1;
@@ -87,6 +97,14 @@ control Reply(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_me
                     pending();
                 }
             }
+        }
+#ifdef RECEIVERS
+        if (hdr.bridge.pass == Pass.TELL) {
+            go_on();
+        } else
+#endif
+        {
+            hdr.bridge.pass = Pass.LEAVE;
         }
     }
 }

@@ -1,9 +1,9 @@
 /* Rounds: is everything in the sum that has been counted?
  *
  * A packet is counted when it arrives (phase.p4), and added in later passes. One that is lost between two of them has been counted
- * and is not in the sum. So a row numbers its rounds, one for each time that it begins; and who has made all additions of a round
- * is counted in its last one. Recirculated packets stay in order: the packet that completes a round, or asks for its result, has
- * its last addition after all others. If one is missing then, or is of another round, the packet is refused: the phase goes back to
+ * and is not in the sum. So a row numbers its rounds, one for each time that it begins; and each packet takes its workers off those that
+ * a round lacks, in its last addition. Recirculated packets stay in order: the packet that completes a round, or asks for its result,
+ * has its last addition after all others. If one is missing then, or is of another round, the packet is refused: the phase goes back to
  * before it began, and what the workers send once more begins it anew.
  */
 #ifndef INA_TOFINO_ROUNDS_P4
@@ -23,21 +23,21 @@
 
 /* The number of the round that a packet belongs to. */
 control Rounds(inout bridge_t bridge AND_CHANGES) {
-    Register<bit<16>, place_t>(ROWS, 0) rounds;
-    RegisterAction<bit<16>, place_t, bit<16>>(rounds) next_ = {
-        void apply(inout bit<16> round, out bit<16> now) {
+    Register<bit<32>, place_t>(ROWS, 0) rounds;
+    RegisterAction<bit<32>, place_t, bit<32>>(rounds) next_ = {
+        void apply(inout bit<32> round, out bit<32> now) {
             round = round + 1;
             now = round;
         }
     };
-    RegisterAction<bit<16>, place_t, bit<16>>(rounds) look_ = {
-        void apply(inout bit<16> round, out bit<16> now) {
+    RegisterAction<bit<32>, place_t, bit<32>>(rounds) look_ = {
+        void apply(inout bit<32> round, out bit<32> now) {
             now = round;
         }
     };
 #ifdef OFFERS  // what an offer would do is right only in the round that it is of; if it changes anything, the next begins
-    RegisterAction<bit<16>, place_t, bit<16>>(rounds) change_ = {
-        void apply(inout bit<16> round, out bit<16> said) {
+    RegisterAction<bit<32>, place_t, bit<32>>(rounds) change_ = {
+        void apply(inout bit<32> round, out bit<32> said) {
             said = 0;
             if (round == bridge.round) {
                 round = round + 1;
@@ -45,8 +45,8 @@ control Rounds(inout bridge_t bridge AND_CHANGES) {
             }
         }
     };
-    RegisterAction<bit<16>, place_t, bit<16>>(rounds) compare_ = {
-        void apply(inout bit<16> round, out bit<16> said) {
+    RegisterAction<bit<32>, place_t, bit<32>>(rounds) compare_ = {
+        void apply(inout bit<32> round, out bit<32> said) {
             said = 0;
             if (round == bridge.round) {
                 said = 1;
@@ -87,34 +87,34 @@ control Rounds(inout bridge_t bridge AND_CHANGES) {
 }
 
 struct count_t {
-    bit<16> round;
-    bit<16> packets;
+    bit<32> round;
+    bit<32> absent;
 }
 
-/* The last addition of a packet. `whole`: all that it expects were there before it. */
+/* The last addition of a packet. `whole`: the sum lacks nobody's. */
 control Counts(in bridge_t bridge, in ingress_intrinsic_metadata_from_parser_t from_parser, inout bit<8> whole) {
     Register<count_t, place_t>(ROWS, {0, 0}) counts;
     RegisterAction<count_t, place_t, bit<8>>(counts) begin_ = {
         void apply(inout count_t count) {
             count.round = bridge.round;
-            count.packets = 1;
+            count.absent = bridge.absent;
         }
     };
     RegisterAction<count_t, place_t, bit<8>>(counts) join_ = {
         void apply(inout count_t count, out bit<8> said) {
             said = 0;
-            if (count.round == bridge.round && count.packets == bridge.expected) {
+            if (count.round == bridge.round && count.absent == bridge.absent) {
                 said = 1;
             }
             if (count.round == bridge.round) {
-                count.packets = count.packets + 1;
+                count.absent = count.absent & ~bridge.absent;
             }
         }
     };
     RegisterAction<count_t, place_t, bit<8>>(counts) look_ = {
         void apply(inout count_t count, out bit<8> said) {
             said = 0;
-            if (count.round == bridge.round && count.packets == bridge.expected) {
+            if (count.round == bridge.round && count.absent == bridge.absent) {
                 said = 1;
             }
         }

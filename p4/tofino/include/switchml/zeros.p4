@@ -1,5 +1,6 @@
 /* Zeros: a packet that stands for zeros is counted and answered as one of values from its arrival on; and a sum to which no packet has
- * brought values leaves as one that stands for it, without the passes that would take it along.
+ * brought values leaves as one that stands for it, without the passes that would take it along. The program says of which types these
+ * are (../../../include/omnireduce/headers.p4).
  */
 #ifndef INA_TOFINO_ZEROS_P4
 #define INA_TOFINO_ZEROS_P4
@@ -9,7 +10,7 @@
 control Zeros(inout packet_t hdr) {
     action as_values() {
         hdr.bridge.coded = 1;
-        hdr.switchml.msg_type = SWITCHML_DATA;
+        hdr.switchml.msg_type = TYPE_OF_VALUES;
         hdr.switchml.size = SIZE_CODE;
         hdr.ipv4.total_len = hdr.ipv4.total_len + VALUES_BYTES;
         hdr.udp.length = hdr.udp.length + VALUES_BYTES;
@@ -74,7 +75,7 @@ control Brought(inout bridge_t bridge) {
 
 control NoValues(inout packet_t hdr) {
     action as_zeros() {
-        hdr.switchml.msg_type = SWITCHML_ZEROS;
+        hdr.switchml.msg_type = TYPE_OF_ZEROS;
         hdr.switchml.size = SIZE_NONE;
         hdr.ipv4.total_len = hdr.ipv4.total_len - VALUES_BYTES;
         hdr.udp.length = hdr.udp.length - VALUES_BYTES;
