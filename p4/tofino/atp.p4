@@ -54,7 +54,7 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     }
     action add_more() {
         hdr.bridge.chunk = hdr.bridge.chunk + 1;
-        hdr.bridge.cell = hdr.bridge.cell + (place_t)ROWS;
+        hdr.bridge.cell = hdr.bridge.cell + ROWS;
         go_round(Pass.ADD);
     }
     action load() {
@@ -63,7 +63,7 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     }
     action load_more() {
         hdr.bridge.chunk = hdr.bridge.chunk - 1;
-        hdr.bridge.cell = hdr.bridge.cell - (place_t)ROWS;
+        hdr.bridge.cell = hdr.bridge.cell - ROWS;
         go_round(Pass.LOAD);
     }
     action absorb() {

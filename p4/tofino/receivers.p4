@@ -1,8 +1,8 @@
-/* In-network aggregation after SwitchML (Sapio et al., NSDI'21), with sums for some workers only, for the Tofino native architecture: the
- * twin of ../receivers.p4. All but what names workers is SwitchML's twin (switchml.p4): passes, phases, replies.
+/* In-network aggregation after SwitchML (Sapio et al., NSDI'21), with sums for some workers only, for the Tofino native
+ * architecture: the twin of ../receivers.p4. All but what names workers is SwitchML's twin (switchml.p4): passes, phases, replies.
  *
- *   ARRIVE   parse -> admitted? a member? -> which phase of the slot? of the same sets? -> exponents, flags, check words, has anybody
- *                                                                                          brought values? who gets them?
+ *   ARRIVE   parse -> admitted? a member? -> which phase of the slot? of the same sets? -> exponents, flags, check words, has
+ *            anybody brought values? who gets them?
  *   ADD      32 values are taken off the packet, or zeros for it, and added, for each 32 of them; what is absorbed ends here
  *   TELL     if some children get values and others none: multicast the end of the phase to these, and go on with a copy
  *   LOAD     of a packet that carries the sums, the last 32 first: they come before those that it has already

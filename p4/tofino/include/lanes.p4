@@ -25,9 +25,9 @@ struct cell_t {
  * one sign, and a sum, which wraps, of the other: two conditions for each sign of the value, which the table has looked at.
  */
 control Lane(inout int<32> value, inout bit<8> flag, in bridge_t bridge) {
-    Register<cell_t, place_t>(CELLS, {0, 0}) cells;
+    Register<cell_t, cell_place_t>(CELLS, {0, 0}) cells;
 
-    RegisterAction<cell_t, place_t, int<32>>(cells) larger_ = {
+    RegisterAction<cell_t, cell_place_t, int<32>>(cells) larger_ = {
         void apply(inout cell_t cell) {
             if (bridge.first == 1 || value > cell.sum) {
                 cell.sum = value;
@@ -35,7 +35,7 @@ control Lane(inout int<32> value, inout bit<8> flag, in bridge_t bridge) {
             cell.overflow = 0;
         }
     };
-    RegisterAction<cell_t, place_t, int<32>>(cells) rise_ = {  // value >= 0
+    RegisterAction<cell_t, cell_place_t, int<32>>(cells) rise_ = {  // value >= 0
         void apply(inout cell_t cell, out int<32> said) {
             if (cell.sum >= 0 && cell.sum + value < 0) {
                 cell.overflow = 1;
@@ -44,7 +44,7 @@ control Lane(inout int<32> value, inout bit<8> flag, in bridge_t bridge) {
             said = cell.overflow;
         }
     };
-    RegisterAction<cell_t, place_t, int<32>>(cells) fall_ = {  // value < 0
+    RegisterAction<cell_t, cell_place_t, int<32>>(cells) fall_ = {  // value < 0
         void apply(inout cell_t cell, out int<32> said) {
             if (cell.sum < 0 && cell.sum + value >= 0) {
                 cell.overflow = 1;
@@ -53,7 +53,7 @@ control Lane(inout int<32> value, inout bit<8> flag, in bridge_t bridge) {
             said = cell.overflow;
         }
     };
-    RegisterAction<cell_t, place_t, int<32>>(cells) load_ = {
+    RegisterAction<cell_t, cell_place_t, int<32>>(cells) load_ = {
         void apply(inout cell_t cell, out int<32> sum) {
             sum = cell.sum;
         }

@@ -13,7 +13,8 @@
 #error "a Tofino adds values of 32 bits"
 #endif
 
-typedef bit<16> place_t;  // in a register
+typedef bit<16> place_t;       // in a register
+typedef bit<32> cell_place_t;  // in one with a cell for each part of a packet's values: of all slots they are more than 2^16
 
 #ifndef PIPE
 #define PIPE 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from capabilities import need
 from real_networks import alone
+from switchml_kin import made
 from switchml_targets import TnaTarget, World, close_targets, open_target
 
 from ina.aggregation import protocols
@@ -164,6 +165,17 @@ def test_workers_in_two_pipes_are_summed_in_one():
         assert world.parse(frame)["values"]["v"] == tuple(np.arange(64) * 10)
     assert [port for port, _ in job.send(1, 0, vectors[1])] == [130]
     assert world.drops() == {}
+
+
+@pytest.mark.parametrize("program", ["switchml", "fpisa"])
+def test_each_part_of_a_packet_has_cells_of_its_own_in_the_largest_pool(program):
+    """With 16,384 slots and 128 values a lane has 131,072 cells: more than 16 bits number."""
+    world = World(made(program, TnaTarget, 128, {"SLOTS": "16384"}), ports=2)
+    job = world.admit(2)
+    assert job.send(0, 0, np.arange(128)) == []
+    sent = job.send(1, 0, np.arange(128))
+    assert [world.parse(frame)["values"]["v"] for _, frame in sent] == [tuple(2 * np.arange(128))] * 2
+    world.target.close()
 
 
 def test_networks_with_ports_that_no_tofino_has_are_refused():

@@ -84,7 +84,7 @@ header bridge_t {
     bit<7>  unused;
     bit<9>  port;        // by which it came
     bit<16> group;
-    place_t cell;        // of the next 32 values
+    cell_place_t cell;   // of the next 32 values
     bit<32> surplus;     // workers that `seen` has because of it, though it was passed on
     bit<32> ecn_depth;
     bit<32> ticket;      // place among the additions to its aggregator

@@ -123,8 +123,4 @@ header numbers_t {
 
 #include "../switchml/headers.p4"
 
-#if 2 * SLOTS * (VALUES / NUMBERS) > 65536
-#error "SLOTS times VALUES must be at most 262144: a place in a register has 16 bits"
-#endif
-
 #endif

@@ -44,18 +44,18 @@ control AfterFloats(inout packet_t hdr, inout state_t meta, in ingress_intrinsic
     }
     action more(Pass pass) {
         hdr.bridge.chunk = hdr.bridge.chunk + 1;
-        hdr.bridge.cell = hdr.bridge.cell + (place_t)ROWS;
+        hdr.bridge.cell = hdr.bridge.cell + ROWS;
         go_round(pass);
     }
-    action load() {
+    action load(cell_place_t further) {
         hdr.bridge.chunk = LAST_NUMBERS;
-        hdr.bridge.cell = hdr.bridge.row + (place_t)LAST_NUMBERS * (place_t)ROWS;
+        hdr.bridge.cell = hdr.bridge.cell + further;
         go_round(Pass.EXPONENTS);
     }
     action load_more() {
         hdr.bridge.coded = 1;
         hdr.bridge.chunk = hdr.bridge.chunk - 1;
-        hdr.bridge.cell = hdr.bridge.cell - (place_t)ROWS;
+        hdr.bridge.cell = hdr.bridge.cell - ROWS;
         go_round(Pass.EXPONENTS);
     }
     action loaded() {
@@ -86,7 +86,7 @@ control AfterFloats(inout packet_t hdr, inout state_t meta, in ingress_intrinsic
         actions = { go_round; more; load; load_more; loaded; absorb; refuse; spoilt; }
 #define AT_LAST(pass, chunk) \
             (0, pass, chunk, _, To.NOBODY, _): absorb(); \
-            (0, pass, chunk, 1, _,         1): load(); \
+            (0, pass, chunk, 1, _,         1): load((cell_place_t)(LAST_NUMBERS - chunk) * ROWS); \
             (0, pass, chunk, 1, _,         0): refuse(); \
             (0, pass, chunk, _, _,         _): go_round(Pass.FINISH);
         const entries = {

@@ -18,15 +18,15 @@ struct number_t {
 }
 
 control NumberLane(inout int<32> mantissa, inout int<32> exponent, in bridge_t bridge) {
-    Register<number_t, place_t>(ROWS * (VALUES / NUMBERS), {0, 0}) numbers;
+    Register<number_t, cell_place_t>(ROWS * (VALUES / NUMBERS), {0, 0}) numbers;
 
-    RegisterAction<number_t, place_t, int<32>>(numbers) store_ = {
+    RegisterAction<number_t, cell_place_t, int<32>>(numbers) store_ = {
         void apply(inout number_t number) {
             number.mantissa = mantissa;
             number.limit = exponent + 7;
         }
     };
-    RegisterAction<number_t, place_t, int<32>>(numbers) compare_ = {
+    RegisterAction<number_t, cell_place_t, int<32>>(numbers) compare_ = {
         void apply(inout number_t number, out int<32> limit) {
             limit = number.limit;
             if (exponent - number.limit > 0) {
@@ -35,7 +35,7 @@ control NumberLane(inout int<32> mantissa, inout int<32> exponent, in bridge_t b
             }
         }
     };
-    RegisterAction<number_t, place_t, int<32>>(numbers) add_ = {
+    RegisterAction<number_t, cell_place_t, int<32>>(numbers) add_ = {
         void apply(inout number_t number, out int<32> sum) {
             if (number.mantissa != MOST && number.mantissa != LEAST) {
                 number.mantissa = number.mantissa |+| mantissa;

@@ -1,5 +1,5 @@
-/* Members: a phase is of those workers that its packets name, and all of them name the same; one whose members are all below this switch
- * ends here, as at the root of a tree.
+/* Members: a phase is of those workers that its packets name, and all of them name the same; one whose members are all below this
+ * switch ends here, as at the root of a tree.
  */
 #ifndef INA_TOFINO_MEMBERS_P4
 #define INA_TOFINO_MEMBERS_P4
@@ -73,9 +73,9 @@ control Sets(in packet_t hdr, in state_t meta, in bit<8> age, in bit<8> same, in
         key = { age: ternary; meta.above: ternary; same: ternary; was: ternary; }
         actions = { begin; compare; NoAction; }
         const entries = {
-            (ALIEN,  0, _, _):                                       begin();
-            (TIMELY, 0, 0, ENDED &&& ENDED):                         begin();
-            (_,      _, 1, KIND(SWITCHML_TO, SIZE_CODE) &&& 0xff):   compare();
+            (ALIEN,  0, _, _):                                     begin();
+            (TIMELY, 0, 0, ENDED &&& ENDED):                       begin();
+            (_,      _, 1, KIND(SWITCHML_TO, SIZE_CODE) &&& 0xff): compare();
         }
         const default_action = NoAction();
         size = 3;

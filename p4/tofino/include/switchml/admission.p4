@@ -207,7 +207,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         stray = (bit<8>)hdr.exponents.e1 ^ own_life;
         outside = hdr.switchml.slot & ~owned;
         hdr.bridge.row = first_row + row;
-        hdr.bridge.cell = first_row + row;
+        hdr.bridge.cell = (cell_place_t)hdr.bridge.row;
         meta.slot = first_slot + slot;
 
         admitted.apply();

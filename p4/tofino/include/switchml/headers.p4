@@ -32,7 +32,7 @@ header bridge_t {
     bit<1>  empty;       // what it would take along stands for itself (omnireduce.p4), or nobody gets it (receivers.p4)
     bit<9>  port;        // by which it came
     bit<16> group;
-    place_t cell;        // of the next 32 values
+    cell_place_t cell;   // of the next 32 values
     place_t row;
     bit<32> round;       // of the row: how often it has begun
     bit<32> absent;      // workers whose additions a sum lacks: behind one that begins it; before one that is to be its last, its own

@@ -47,7 +47,7 @@ control AfterValues(inout packet_t hdr, inout state_t meta, in ingress_intrinsic
     }
     action add_more() {
         hdr.bridge.chunk = hdr.bridge.chunk + 1;
-        hdr.bridge.cell = hdr.bridge.cell + (place_t)ROWS;
+        hdr.bridge.cell = hdr.bridge.cell + ROWS;
         go_round(Pass.ADD);
     }
     action load() {
@@ -56,7 +56,7 @@ control AfterValues(inout packet_t hdr, inout state_t meta, in ingress_intrinsic
     }
     action load_more() {
         hdr.bridge.chunk = hdr.bridge.chunk - 1;
-        hdr.bridge.cell = hdr.bridge.cell - (place_t)ROWS;
+        hdr.bridge.cell = hdr.bridge.cell - ROWS;
         go_round(Pass.LOAD);
     }
     action absorb() {
