@@ -1,5 +1,5 @@
 /* In-network aggregation after SwitchML (Sapio et al., NSDI'21), with sums for some workers only, for the Tofino native
- * architecture: the twin of ../receivers.p4. All but what names workers is SwitchML's twin (switchml.p4): passes, phases, replies.
+ * architecture: the twin of ../receivers.p4. All but what names workers is SwitchML's twin (switchml.p4).
  *
  *   ARRIVE   parse -> admitted? a member? -> which phase of the slot? of the same sets? -> exponents, flags, check words, has
  *            anybody brought values? who gets them?
@@ -8,7 +8,8 @@
  *   LOAD     of a packet that carries the sums, the last 32 first: they come before those that it has already
  *   FINISH   the phase has ended -> multicast the result; or, below the root of a tree, send it up
  *
- * Compile-time sizes: ../include/size.p4; -DPIPE=n: the pipe that aggregates. What is on the wire: ../include/receivers/headers.p4.
+ * Compile-time sizes: ../include/size.p4; -DPIPE=n: the pipe that aggregates. What is on the wire:
+ * ../include/receivers/headers.p4.
  */
 #include <core.p4>
 #include <tna.p4>
@@ -79,7 +80,8 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
                 if (hdr.bridge.pass == Pass.ARRIVE && meta.drop == Drop.NONE && standard.ingress_port[8:7] != PIPE) {
                     to_the_state();
                 } else {
-                    if (hdr.bridge.pass == Pass.ARRIVE && hdr.switchml.msg_type == SWITCHML_TO && hdr.switchml.size == SIZE_NONE) {
+                    if (hdr.bridge.pass == Pass.ARRIVE && hdr.switchml.msg_type == SWITCHML_TO
+                        && hdr.switchml.size == SIZE_NONE) {
                         zeros.apply(hdr);
                     }
                     if (meta.drop == Drop.NONE && hdr.bridge.pass != Pass.TELL) {

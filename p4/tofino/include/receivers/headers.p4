@@ -1,6 +1,6 @@
-/* Packets of receivers.p4 inside the switch: those of switchml.p4, and those that name workers, which have a header behind the check
- * header. For values that such a packet does not have (`coded`), and for those of one that only asks, the parser puts zeros, as in
- * ../omnireduce/headers.p4.
+/* Packets of receivers.p4 inside the switch: those of switchml.p4, and those that name workers, which have a header behind the
+ * check header. For values that such a packet does not have (`coded`), and for those of one that only asks, the parser puts zeros,
+ * as in ../omnireduce/headers.p4.
  */
 #ifndef INA_TOFINO_RECEIVERS_HEADERS_P4
 #define INA_TOFINO_RECEIVERS_HEADERS_P4

@@ -1,9 +1,9 @@
-/* Pruning: what goes down to a child below which no worker is a receiver has no values; it says that the phase is complete, and the
- * exponent. A child without a member below gets nothing.
+/* Pruning: what goes down to a child below which no worker is a receiver has no values; it says that the phase is complete, and
+ * the exponent. A child without a member below gets nothing.
  *
- * No pass can take the values off a replica: they are more than egress can parse, and what lies below a child is only known there.
- * So if some children get values and others none, the result leaves twice: in TELL to these, before it has values, and a copy, which
- * takes them along, to those, when it is at its end. Each time egress drops the replicas to the others.
+ * No pass can take the values off a replica: they are more than egress can parse, and only egress knows what lies below a child.
+ * So if some children get values and others none, the result leaves twice: in TELL to these, before it has values, and a copy,
+ * which takes them along, to those, when it is at its end. Each time egress drops the replicas to the others.
  */
 #ifndef INA_TOFINO_PRUNING_P4
 #define INA_TOFINO_PRUNING_P4

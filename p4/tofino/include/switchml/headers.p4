@@ -35,7 +35,7 @@ header bridge_t {
     cell_place_t cell;   // of the next 32 values
     place_t row;
     bit<32> round;       // of the row: how often it has begun
-    bit<32> absent;      // workers whose additions a sum lacks: behind one that begins it; before one that is to be its last, its own
+    bit<32> absent;      // of a packet that begins a sum: workers that it lacks then; of one that is added: its own
     bit<32> missing;
 }
 

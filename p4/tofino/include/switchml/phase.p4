@@ -1,8 +1,8 @@
 /* Phase: which round of its row does this packet belong to, and who has been seen in it? The rules are those of
  * ../../../include/switchml/phase.p4; here is how a pipeline that reaches each register once in a pass keeps them.
  *
- *   lives          two words: the incarnation, which is swapped: if it is another one than the job's, nothing here is of this job,
- *                  and a phase begins; and the tsi of the newest phase that has ended here: what is older is late
+ *   lives          two words: the incarnation, which is swapped: if it is another one than the job's, nothing here is of this
+ *                  job, and a phase begins; and the tsi of the newest phase that has ended here: what is older is late
  *   phases (twice) two words: tsi of the phase, and the kind of its packets with the mark ENDED
  *   missing        two words, one for each set of a slot: workers that are not in; a worker takes its bit away
  *   results        one word: the result from above is here; of published clients, how many are missing

@@ -1,10 +1,10 @@
 /* Rounds: is everything in the sum that has been counted?
  *
  * A packet is counted when it arrives (phase.p4), and added in later passes. One that is lost between two of them has been counted
- * and is not in the sum. So a row numbers its rounds, one for each time that it begins; and each packet takes its workers off those that
- * a round lacks, in its last addition. Recirculated packets stay in order: the packet that completes a round, or asks for its result,
- * has its last addition after all others. If one is missing then, or is of another round, the packet is refused: the phase goes back to
- * before it began, and what the workers send once more begins it anew.
+ * and is not in the sum. So a row numbers its rounds, one for each time that it begins; and each packet takes its workers off
+ * those that a round lacks, in its last addition. Recirculated packets stay in order: the packet that completes a round, or asks
+ * for its result, has its last addition after all others. If one is missing then, or is of another round, the packet is refused:
+ * the phase goes back to before it began, and what the workers send once more begins it anew.
  */
 #ifndef INA_TOFINO_ROUNDS_P4
 #define INA_TOFINO_ROUNDS_P4
