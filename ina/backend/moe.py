@@ -449,7 +449,7 @@ def _words(rows: torch.Tensor) -> torch.Tensor:
         whole = torch.nn.functional.pad(whole, (0, 1))
     elif whole.storage_offset() * size % WORD or whole.data_ptr() % WORD:
         whole = whole.clone()
-    return whole.view(torch.int32)
+    return whole.flatten().view(torch.int32).view(len(whole), whole.shape[1] * size // WORD)  # no rows have any strides
 
 
 def _values(words: torch.Tensor, dtype: torch.dtype, width: int) -> torch.Tensor:

@@ -93,8 +93,9 @@ for dtype in BITS:  # whatever the bits are; one expert on another rank, whose o
     result = ina.moe.combine(rows[plan.row], plan)
     if not torch.equal(bits(rows), bits(any_bits((rank - 1) % n, 20 + (rank - 1) % n, 9, dtype))): wrong.append(f"rows {dtype}")
     if not torch.equal(bits(result), bits(tokens)): wrong.append(f"bits {dtype}")
-numbered = torch.arange(1, 30, dtype=torch.float32)  # strided, half a word into their memory, and with a pending negation
-for tokens in (numbered[:24].view(6, 4).t(), numbered.bfloat16()[1:25].view(6, 4), torch.view_as_complex(
+numbered = torch.arange(1, 30, dtype=torch.float32)  # strided, half a word into their memory, no rows, with a pending negation
+for tokens in (numbered[:24].view(6, 4).t(), numbered.bfloat16()[1:25].view(6, 4), numbered.half()[:1].expand(0, 4),
+               torch.view_as_complex(
         torch.stack([numbered, numbered], 1)).conj().imag[:24].view(6, 4)):
     rows, plan = ina.moe.dispatch(tokens, torch.full((len(tokens), 1), (rank + 1) % n), num_experts=n)
     if not torch.equal(ina.moe.combine(rows[plan.row], plan), tokens): wrong.append("memory")
