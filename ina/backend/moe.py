@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -121,21 +122,21 @@ def combine(outputs: torch.Tensor, plan: Plan) -> torch.Tensor:
     them has a NaN or an infinity for it, they are added up by the token's rank, each value by itself, as IEEE 754 says; so are
     those of two ranks in 16 bits, and all where the group has no routes. A sum beyond the dtype becomes an infinity.
 
-    ValueError, on all ranks: outputs that do not fit, on any rank, or that differ in H or dtype between ranks. RuntimeError: the
-    group's job is over.
+    ValueError, on all ranks: outputs that do not fit, on any rank; ranks that differ in the plan, or their outputs in H or dtype.
+    RuntimeError: the group's job is over.
     """
     exchange = plan._exchange
     problem = _problem_of_outputs(outputs, plan)
     rows = torch.zeros(0, 1) if problem else _by_row(outputs, plan)
     grad = torch.is_grad_enabled() and (rows.requires_grad or plan._anchor.requires_grad)
-    shape = [0, 0] if problem else [rows.shape[1], DTYPES.index(rows.dtype)]
-    own = [bool(problem), grad, *shape, *(-each for each in shape)]
+    common = [0, 0, 0] if problem else [exchange.number, rows.shape[1], DTYPES.index(rows.dtype)]
+    own = [bool(problem), grad, *common, *(-each for each in common)]
     largest, levels = exchange.agree(own, None if problem else rows)
     if largest[0]:
         _raise_problem(exchange.group, "combine", problem)
-    for name, high, low in zip(("hidden size", "dtype"), largest[2:4], largest[4:6], strict=True):
+    for name, high, low in zip(("plan", "hidden size", "dtype"), largest[2:5], largest[5:], strict=True):
         if high != -low:
-            raise ValueError(f"ina: moe.combine: the ranks' outputs differ in {name}: {_common(name, -low)} on one, "
+            raise ValueError(f"ina: moe.combine: the ranks differ in {name}: {_common(name, -low)} on one, "
                              f"{_common(name, high)} on another")
     join = torch.zeros(0, requires_grad=bool(largest[1]))
     result: torch.Tensor = _Combine.apply(exchange, rows, levels, plan._anchor, join)
@@ -143,12 +144,14 @@ def combine(outputs: torch.Tensor, plan: Plan) -> torch.Tensor:
 
 
 class Exchange:
-    """The rows of one dispatch, as they go to the experts' ranks and come back, once or several times."""
+    """The rows of one dispatch, as they go to the experts' ranks and come back, once or several times. ``number``: of the plan,
+    the same on all ranks."""
 
     def __init__(self, group: InaProcessGroup, tokens: Tokens, weights: torch.Tensor | None, gives_tokens: bool,
                  gives_weights: bool):
         """``weights``: of all ranks' tokens, (tokens, k). ``gives_tokens``, ``gives_weights``: some rank's need gradients."""
         self.group, self.tokens, self.weights = group, tokens, weights
+        self.number = next(group.plans)
         self.gives_tokens, self.gives_weights = gives_tokens, gives_weights
         self.reason = group.why_no_routes()  # or "": what several ranks have is added up on the way
         self._packet = group.packet_words()
@@ -174,6 +177,7 @@ class Exchange:
     def agree(self, own: Sequence[int], rows: torch.Tensor | None) -> tuple[list[int], Words]:
         """Returns the largest over all ranks of each of the numbers ``own``, and the levels of the rows of tokens that several
         ranks have, whose values are below 2^level. ``rows``: this rank's; None: it has no part in them."""
+        self.group.why_no_routes()  # RuntimeError: the group's job is over
         known = self.tokens
         levels = np.full(0 if self.reason else known.several.size, NOTHING, np.int32)
         if rows is not None and levels.size:
@@ -270,7 +274,7 @@ class Exchange:
             tables.append(leg.pieces(width, begin, self._packet))
             begin += size
         if tables:
-            self.group.route_words(words, name, np.concatenate(tables)).wait()
+            self.group.route_words(words, name, np.concatenate(tables), f"of plan {self.number}").wait()
         return moved
 
     def _exchanged(self, name: str, device: torch.device, leg: Leg, width: int, fill: Fill) -> Moved:
@@ -380,16 +384,15 @@ def _problem_of_tokens(tokens: torch.Tensor, experts: torch.Tensor, weights: tor
     """Returns what is wrong with the arguments of `dispatch`; "": nothing."""
     if problem := _problem_of_rows("tokens", tokens):
         return problem
-    if not isinstance(num_experts, int) or not 1 <= num_experts <= MOST_EXPERTS or num_experts % ranks:
-        return f"num_experts: {num_experts}, expected a multiple of the {ranks} ranks, {MOST_EXPERTS} at most"
-    if not isinstance(experts, torch.Tensor) or experts.dtype not in NUMBERS or experts.layout != torch.strided:
+    if not isinstance(num_experts, Integral) or not 1 <= num_experts <= MOST_EXPERTS or num_experts % ranks:
+        return f"num_experts: {num_experts!r}, expected an integer, a multiple of the {ranks} ranks, {MOST_EXPERTS} at most"
+    if not _dense(experts) or experts.dtype not in NUMBERS:
         return f"experts: {_described(experts)}, expected int64, int32, int16, int8 or uint8"
     if experts.dim() != 2 or len(experts) != len(tokens) or experts.shape[1] < 1:
         return f"experts: {_described(experts)}, expected ({len(tokens)}, k): k of each token"
     if experts.numel() and not (-1 <= int(experts.min()) and int(experts.max()) < num_experts):
         return f"experts: from {int(experts.min())} to {int(experts.max())}, expected 0 to {num_experts - 1}, or -1 for none"
-    if weights is not None and not (isinstance(weights, torch.Tensor) and weights.is_floating_point()
-                                    and weights.layout == torch.strided and weights.shape == experts.shape):
+    if weights is not None and not (_dense(weights) and weights.is_floating_point() and weights.shape == experts.shape):
         return f"weights: {_described(weights)}, expected floats, {tuple(experts.shape)} as experts"
     return ""
 
@@ -406,17 +409,22 @@ def _problem_of_outputs(outputs: torch.Tensor, plan: Plan) -> str:
 
 
 def _problem_of_rows(name: str, rows: torch.Tensor) -> str:
-    if not isinstance(rows, torch.Tensor) or rows.layout != torch.strided or rows.dtype not in DTYPES:
+    if not _dense(rows) or rows.dtype not in DTYPES:
         return f"{name}: {_described(rows)}, expected dense float32, bfloat16 or float16"
     if rows.dim() != 2 or rows.shape[1] < 1:
         return f"{name}: {_described(rows)}, expected two dimensions, the second of 1 or more"
     return ""
 
 
+def _dense(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type in ("cpu", "cuda")
+
+
 def _described(value: object) -> str:
     if not isinstance(value, torch.Tensor):
         return f"a {type(value).__name__}"
-    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+    where = f" on {value.device}" * (value.device.type != "cpu")
+    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}{where}"
 
 
 def _common(name: str, number: int) -> str:

@@ -272,12 +272,12 @@ class Movements(Ways):
         return Settings.values if self._why_not([]) else self._joined_job().config.values
 
     @in_place
-    def route_words(self, words: torch.Tensor, name: str, table: Table) -> dist.Work:
+    def route_words(self, words: torch.Tensor, name: str, table: Table, agreed: str) -> dist.Work:
         """Moves and adds up int32, each of the pieces in ``table`` (Route.of) from its sources to its receivers. ``words``: what
-        this rank has and gets; ``name``: of the collective that it is counted as."""
+        this rank has and gets; ``name``: of the collective that it is counted as; ``agreed``: as in `_through_switch`."""
         part = sums.Sum.of(words, route=Route.of(table))
         part.alike = False
-        return self._through_switch(name, [words], lambda: [part], WAITED_FOR, "")
+        return self._through_switch(name, [words], lambda: [part], WAITED_FOR, agreed)
 
     @collective
     def exchange_words(self, received: torch.Tensor, sent: torch.Tensor, into: list[int], out: list[int], name: str,

@@ -6,6 +6,7 @@ tensors, size of the group) and by the switch process's one answer to all of the
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -52,6 +53,7 @@ class Ways(Membership):
         self._codec = codecs.DEFAULT  # of floats
         self._chooses = False  # between the switch and Gloo
         self._planner: Planner | None = None
+        self.plans = itertools.count()  # numbers of moe.py's
         if settings is not None:
             self._allowed = allowed(settings.codec, settings.values)
             self._codec = settings.codec if self._allowed is None else codecs.DEFAULT

@@ -253,9 +253,9 @@ BYTES = COMMON + """
 WIDTH, K, PER_RANK = 64, 3, 2
 routes, plain = [], InaProcessGroup.route_words
 NAMES = "tx_packets", "tx_bytes", "rx_packets", "rx_bytes", "retransmissions", "pending_replies", "duplicates", "drop_stale"
-def counted(self, words, name, table):
+def counted(self, words, name, table, agreed):
     before = ina.backend.stats()["worker"]
-    plain(self, words, name, table).wait()
+    plain(self, words, name, table, agreed).wait()
     now = ina.backend.stats()["worker"]
     routes.append([name, *(now[key] - before[key] for key in NAMES)])
     return self.barrier()
@@ -325,6 +325,11 @@ facts = {
     "other k": error(lambda: dispatch(experts=own(first.repeat(1, 2), first))),
     "other num_experts": error(lambda: dispatch(num_experts=own(3 * n, 2 * n))),
     "other weights": error(lambda: dispatch(weights=own(torch.ones(2, 1), None))),
+    "no memory": error(lambda: dispatch(own(ones.to("meta"), ones))),
+    "no experts": error(lambda: dispatch(experts=own(first.to("meta"), first))),
+    "no weights": error(lambda: dispatch(weights=own(torch.ones(2, 1, device="meta"), torch.ones(2, 1)))),
+    "no integer": error(lambda: dispatch(num_experts=own(2.0 * n, 2 * n))),
+    "numpy": error(lambda: dispatch(num_experts=np.int64(2 * n))),
 }
 rows, plan = dispatch(experts=torch.tensor([[0], [3]]))
 outputs = rows[plan.row]
@@ -334,6 +339,7 @@ facts |= {
     "output device": error(lambda: ina.moe.combine(own(outputs.to("meta"), outputs), plan)),
     "other output H": error(lambda: ina.moe.combine(own(torch.ones(len(outputs), 6), outputs), plan)),
     "other output dtype": error(lambda: ina.moe.combine(own(outputs.bfloat16(), outputs), plan)),
+    "other plan": error(lambda: ina.moe.combine(outputs, own(dispatch(experts=torch.tensor([[0], [3]]))[1], plan))),
     "gloo": error(lambda: dispatch(group=dist.new_group(backend="gloo"))),
 }
 from types import SimpleNamespace
@@ -341,7 +347,14 @@ ina.backend.moe.lib = SimpleNamespace(INA_BITMAP_WORKERS=1)
 facts["ranks"] = error(dispatch)
 from ina.base.native import lib
 ina.backend.moe.lib = lib
-say(facts=facts, after=ina.moe.combine(outputs, plan).tolist())
+after = ina.moe.combine(outputs, plan).tolist()
+_, late = dispatch(group=(other := dist.new_group()))
+dist.destroy_process_group(other)
+try:
+    ended = ina.moe.combine(torch.ones(len(late.row), 4), late)
+except RuntimeError as error:
+    ended = str(error)
+say(facts=facts, after=after, ended=ended)
 dist.destroy_process_group()
 """
 DISPATCH, COMBINE = "ValueError: ina: moe.dispatch: ", "ValueError: ina: moe.combine: "
@@ -351,7 +364,7 @@ DISPATCH, COMBINE = "ValueError: ina: moe.dispatch: ", "ValueError: ina: moe.com
 def test_errors_are_the_same_on_all_ranks_and_leave_the_group_as_it_is(tmp_path, protocol):
     first, *rest = succeed(run(tmp_path, 2, ERRORS, INA_PROTOCOL=protocol))
     assert all(report["facts"] == first["facts"] for report in rest)
-    assert all(report["after"] == [[1.0] * 4] * 2 for report in (first, *rest))
+    assert all(report["after"] == [[1.0] * 4] * 2 and "has been destroyed" in report["ended"] for report in (first, *rest))
     dense = "expected dense float32, bfloat16 or float16"
     assert first["facts"] == {
         "beyond": DISPATCH + "rank 1: experts: from 4 to 4, expected 0 to 3, or -1 for none",
@@ -366,18 +379,44 @@ def test_errors_are_the_same_on_all_ranks_and_leave_the_group_as_it_is(tmp_path,
         "number": DISPATCH + "rank 1: experts: int64 of shape (1, 1), expected (2, k): k of each token",
         "k": DISPATCH + "rank 1: experts: int64 of shape (2, 0), expected (2, k): k of each token",
         "weights": DISPATCH + "rank 1: weights: float32 of shape (2,), expected floats, (2, 1) as experts",
-        "indivisible": DISPATCH + "rank 1: num_experts: 5, expected a multiple of the 2 ranks, 32768 at most",
-        "many": DISPATCH + "rank 0: num_experts: 65536, expected a multiple of the 2 ranks, 32768 at most",
+        "indivisible": DISPATCH + "rank 1: num_experts: 5, expected an integer, a multiple of the 2 ranks, 32768 at most",
+        "many": DISPATCH + "rank 0: num_experts: 65536, expected an integer, a multiple of the 2 ranks, 32768 at most",
         "other H": DISPATCH + "the ranks differ in hidden size: 4 at rank 0, 5 at rank 1",
         "other dtype": DISPATCH + "the ranks differ in dtype: float32 at rank 0, float16 at rank 1",
         "other k": DISPATCH + "the ranks differ in experts per token: 1 at rank 0, 2 at rank 1",
         "other num_experts": DISPATCH + "the ranks differ in num_experts: 4 at rank 0, 6 at rank 1",
         "other weights": DISPATCH + "the ranks differ in having weights: 0 at rank 0, 1 at rank 1",
+        "no memory": DISPATCH + f"rank 1: tokens: float32 of shape (2, 4) on meta, {dense}",
+        "no experts": DISPATCH + "rank 1: experts: int64 of shape (2, 1) on meta, expected int64, int32, int16, int8 or uint8",
+        "no weights": DISPATCH + "rank 1: weights: float32 of shape (2, 1) on meta, expected floats, (2, 1) as experts",
+        "no integer": DISPATCH + "rank 1: num_experts: 4.0, expected an integer, a multiple of the 2 ranks, 32768 at most",
+        "numpy": "none",
         "outputs": COMBINE + "rank 1: outputs: float32 of shape (3, 4), expected (2, H): one for each of the plan's pairs",
         "output dtype": COMBINE + f"rank 1: outputs: float64 of shape (2, 4), {dense}",
-        "output device": COMBINE + "rank 1: outputs: on meta, expected cpu, as the rows",
-        "other output H": COMBINE + "the ranks' outputs differ in hidden size: 4 on one, 6 on another",
-        "other output dtype": COMBINE + "the ranks' outputs differ in dtype: float32 on one, bfloat16 on another",
+        "output device": COMBINE + f"rank 1: outputs: float32 of shape (2, 4) on meta, {dense}",
+        "other output H": COMBINE + "the ranks differ in hidden size: 4 on one, 6 on another",
+        "other output dtype": COMBINE + "the ranks differ in dtype: float32 on one, bfloat16 on another",
+        "other plan": COMBINE + "the ranks differ in plan: 1 on one, 2 on another",
         "gloo": "TypeError: ina: a group of the back end 'ina' is expected, not a ProcessGroup",
         "ranks": DISPATCH + "a group of 2 ranks, expected 1 at most",
     }
+
+
+ORDER = COMMON + """
+x = torch.ones(4, 8, requires_grad=True)
+plans = [ina.moe.dispatch(x, torch.full((4, 1), (rank + 1) % n), num_experts=n) for _ in range(2)]
+results = [ina.moe.combine(rows[plan.row], plan) for rows, plan in plans]
+try:
+    results[rank].sum().backward()
+    message = ""
+except RuntimeError as error:
+    message = str(error)
+say(message=message)
+dist.destroy_process_group()
+"""
+
+
+def test_backward_passes_of_different_plans_are_an_error_on_all_ranks(tmp_path):
+    for report in succeed(run(tmp_path, 2, ORDER, INA_PROTOCOL="receivers")):
+        assert "rank 0 is in moe_dispatch of plan 0" in report["message"]
+        assert "rank 1 is in moe_dispatch of plan 1" in report["message"]
