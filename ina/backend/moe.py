@@ -1,7 +1,7 @@
 """Mixture of experts: tokens go to the ranks of their experts (dispatch), and the experts' outputs come back, added up (combine).
 
-    1  all-gather    each token's experts and weights, and what the ranks must have in common; one round trip if a packet has
-                     room for all of it, else two
+    1  all-gather    each token's experts and weights, and what the ranks must have in common; if that is more than a packet has
+                     room for, and than it was before, a second one has the rest
     2  dispatch      a token's bits go up once, and down once to each rank, but its own, that has some of its experts
     3  all-reduce    of maxima: the exponents of the rows that are to be added up, and what the ranks must have in common
     4  combine       each rank's sum of a token's outputs goes up once; the switch adds up over the ranks; down comes one row
@@ -356,15 +356,16 @@ def _agreed(group: InaProcessGroup, tokens: torch.Tensor, experts: torch.Tensor,
 
 
 def _gather_words(group: InaProcessGroup, own: Words) -> list[Words]:
-    """All-gathers as many words as each rank has: in one all-gather of as many as a packet has room for, and a second one of what
-    is left on any rank."""
+    """All-gathers as many words as each rank has: in one all-gather of as many as a packet has room for, or a rank had the last
+    time, and a second one of what is left on any rank."""
     ranks = group.size()
-    room = max(LEAST, group.packet_words() // ranks) - 1
+    room = max(LEAST, group.packet_words() // ranks, 1 + group.most_words) - 1
     first = np.zeros(1 + room, np.int32)
     first[0], first[1 : 1 + min(room, own.size)] = own.size, own[:room]
     together = torch.empty(ranks, first.size, dtype=torch.int32)
     dist.all_gather(list(together), torch.from_numpy(first), group=group)
     parts = together.numpy()
+    group.most_words = int(parts[:, 0].max())
     left = [torch.empty(max(0, int(size) - room), dtype=torch.int32) for size in parts[:, 0]]
     if any(map(len, left)):
         dist.all_gather(left, torch.from_numpy(own[room:]), group=group)

@@ -54,6 +54,7 @@ class Ways(Membership):
         self._chooses = False  # between the switch and Gloo
         self._planner: Planner | None = None
         self.plans = itertools.count()  # numbers of moe.py's
+        self.most_words = 0  # that a rank had for the last of these
         if settings is not None:
             self._allowed = allowed(settings.codec, settings.values)
             self._codec = settings.codec if self._allowed is None else codecs.DEFAULT

@@ -270,10 +270,13 @@ ina.moe.combine(rows[plan.row], plan).sum().backward()
 others = [[{int(e) // PER_RANK for e in chosen if e >= 0} - {r} for chosen in each] for r, each in enumerate(everybody)]
 leave = sum(bool(each) for each in others[rank])
 arrive = sum(rank in each for source in others for each in source)
-small = torch.zeros(2, 1, dtype=torch.int64)
-ina.backend.reset_stats()
-ina.moe.dispatch(torch.zeros(2, WIDTH), small, num_experts=n * PER_RANK)
-say(routes=routes, leave=leave, arrive=arrive, small=ina.backend.stats()["calls"], first=dispatch_calls)
+def calls(experts):
+    ina.backend.reset_stats()
+    ina.moe.dispatch(torch.zeros(len(experts), WIDTH), experts, num_experts=n * PER_RANK)
+    return ina.backend.stats()["calls"]
+small = torch.zeros(2, K, dtype=torch.int64)
+later = [calls(each) for each in (everybody[rank], small, small)]
+say(routes=routes, leave=leave, arrive=arrive, first=dispatch_calls, later=later)
 dist.destroy_process_group()
 """
 
@@ -282,16 +285,17 @@ def test_ranks_send_a_token_once_and_get_each_that_they_need_once(tmp_path):
     """And in reverse for sums and gradients. Rows are a packet; other packets have no values, 64 or 72 bytes."""
     for report in succeed(run(tmp_path, 4, BYTES, INA_PROTOCOL="receivers", INA_VALUES="64")):
         names = ["moe_dispatch", "moe_combine", "moe_dispatch", "moe_combine"]  # the latter two: backward
-        assert [name for name, *_ in report["routes"]] == [*names, "moe_dispatch"]
+        assert [name for name, *_ in report["routes"]] == [*names, *3 * ["moe_dispatch"]]
         for name, tx_packets, tx_bytes, rx_packets, rx_bytes, *again in report["routes"][:4]:
             up, down = report["leave"], report["arrive"]
             up, down = (up, down) if name == "moe_dispatch" else (down, up)
             values = tx_bytes - 72 * tx_packets, rx_bytes - 72 * rx_packets
             assert any(again) or values in [(256 * up - 8 * plain, 256 * down - 8 * plain) for plain in (0, 1)], name
-        # Beside the tokens: what the ranks have to know, in one all-gather if a packet has room for it.
-        assert report["small"] == {"allgather": {"switch": 1, "gloo": 0}, "moe_dispatch": {"switch": 1, "gloo": 0},
-                                   "barrier": {"switch": 1, "gloo": 0}}
+        # Beside the tokens: what the ranks have to know, in one all-gather if a packet has room for it, or it was as much before.
         assert report["first"]["allgather"] == {"switch": 2, "gloo": 0}
+        assert [sum(calls["allgather"].values()) for calls in report["later"]] == [1, 1, 1]
+        assert report["later"][2] == {"allgather": {"switch": 1, "gloo": 0}, "moe_dispatch": {"switch": 1, "gloo": 0},
+                                      "barrier": {"switch": 1, "gloo": 0}}
 
 
 ERRORS = COMMON + """
