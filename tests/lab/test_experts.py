@@ -65,6 +65,14 @@ def test_rows_and_sums_survive_faults(faults):
     assert mixture.stats["workers"]["retransmissions"] > 0 or "loss" not in faults
 
 
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_workers_that_are_late_have_the_others_order(seed):
+    """Small batches on lossy links: some workers have the next batch's rows before they know the maximum of this one."""
+    config = replace(BASE, workers=8, experts=24, top=4, tokens=1, hidden=64, values=256, pool=512, loss=0.05, seed=seed)
+    (mixture,) = config.measure()
+    assert mixture.stats["workers"]["retransmissions"] > 0
+
+
 def test_overlap_saves_time_where_the_way_down_is_full_and_the_way_up_is_empty():
     config = replace(BASE, workers=8, experts=64, top=6, hidden=2048, tokens=8, batches=6)
     (together,), (apart,) = config.measure(), replace(config, overlap=False).measure()

@@ -185,7 +185,7 @@ class _Run:
         self.tickets: dict[int, tuple[int, str, int]] = {}  # batch, phase, worker
         self.spans: list[list[tuple[str, float, float]]] = [[] for _ in range(config.workers)]
         self._began: dict[tuple[int, str, int], int] = {}  # ps
-        self._dispatched: set[tuple[int, int]] = set()  # batch, worker
+        self._begun: set[tuple[int, str, int]] = set()  # dispatches, and what comes before a combine
         self.ended = 0  # ps
 
     def begin(self, number: int, phase: str, worker: int) -> None:
@@ -256,19 +256,25 @@ class _Run:
             vars(self.batches[number]).pop("values", None)  # for the memory
         if phase == "dispatch":
             self.begin(number + 1, "gather", worker)
-            self.begin(number, "agree", worker)
         elif phase == "agree":
             self.begin(number, "combine", worker)
         for each in range(number, min(number + 2, len(self.batches))):
-            if (each, worker) not in self._dispatched and self._may_dispatch(each, worker):
-                self._dispatched.add((each, worker))
-                self.begin(each, "dispatch", worker)
+            for next_phase, may_begin in (("agree", self._may_agree), ("dispatch", self._may_dispatch)):
+                if (each, next_phase, worker) not in self._begun and may_begin(each, worker):
+                    self._begun.add((each, next_phase, worker))
+                    self.begin(each, next_phase, worker)
 
     def _may_dispatch(self, number: int, worker: int) -> bool:
         """Tells whether a worker knows all experts of a batch, and the batch before is over as far as it must be."""
         before = "dispatch" if self.config.overlap else "combine"
         return (worker in self.batches[number].done["gather"]
                 and (number == 0 or worker in self.batches[number - 1].done[before]))
+
+    def _may_agree(self, number: int, worker: int) -> bool:
+        """Tells whether a worker has the batch's rows, and has begun to combine the batch before: so their job has the same order
+        at all workers."""
+        return (worker in self.batches[number].done["dispatch"]
+                and (number == 0 or worker in self.batches[number - 1].done["agree"]))
 
     def _check_gather(self, batch: _Batch, phase: str, worker: int) -> None:
         expected = np.concatenate([self._packed(each, batch.words()) for each in batch.experts])
