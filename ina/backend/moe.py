@@ -116,7 +116,7 @@ def combine(outputs: torch.Tensor, plan: Plan) -> torch.Tensor:
 
     Each rank adds up its own experts' outputs of a token as float32, in the order of its pairs (on a GPU in any order), and
     rounds the sum to the dtype. Of a token whose experts one rank has, that is the result, bit for bit. Else the ranks' sums are
-    added up at once, with one rounding to float32, and one to the dtype. Those of m ranks, other than the token's own, that the
+    added up as float64, then rounded to float32, and to the dtype. Those of m ranks, other than the token's own, that the
     switch adds up are integers first, which is off by m * 2^(c - 31) * a at most, where 2^c is m rounded up to a power of two,
     and a is the largest absolute value in these ranks' sums for the token (2^-29 a for two ranks, 2^-25 a for eight). If any of
     them has a NaN or an infinity for it, they are added up by the token's rank, each value by itself, as IEEE 754 says; so are
