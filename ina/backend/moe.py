@@ -93,7 +93,7 @@ def dispatch(tokens: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor 
     ours = _routing_group(group)
     exchange = _agreed(ours, tokens, experts, weights, num_experts)
     known = exchange.tokens
-    join = torch.zeros(0, requires_grad=exchange.gives_tokens or exchange.gives_weights)
+    join = torch.zeros(0, requires_grad=exchange.gives_tokens or exchange.gives_weights, device="cpu")
     rows, given, anchor = _Dispatch.apply(exchange, tokens, weights, join)
 
     def indices(of: npt.NDArray[np.integer]) -> torch.Tensor:
@@ -127,7 +127,7 @@ def combine(outputs: torch.Tensor, plan: Plan) -> torch.Tensor:
     """
     exchange = plan._exchange
     problem = _problem_of_outputs(outputs, plan)
-    rows = torch.zeros(0, 1) if problem else _by_row(outputs, plan)
+    rows = torch.zeros(0, 1, device="cpu") if problem else _by_row(outputs, plan)
     grad = torch.is_grad_enabled() and (rows.requires_grad or plan._anchor.requires_grad)
     common = [0, 0, 0] if problem else [exchange.number, rows.shape[1], DTYPES.index(rows.dtype)]
     own = [bool(problem), grad, *common, *(-each for each in common)]
@@ -138,7 +138,7 @@ def combine(outputs: torch.Tensor, plan: Plan) -> torch.Tensor:
         if high != -low:
             raise ValueError(f"ina: moe.combine: the ranks differ in {name}: {_common(name, -low)} on one, "
                              f"{_common(name, high)} on another")
-    join = torch.zeros(0, requires_grad=bool(largest[1]))
+    join = torch.zeros(0, requires_grad=bool(largest[1]), device="cpu")
     result: torch.Tensor = _Combine.apply(exchange, rows, levels, plan._anchor, join)
     return result
 
@@ -245,10 +245,10 @@ class Exchange:
         begins = np.cumsum([0, *known.counts])
         token = known.rows[known.row]
         source = known.source[token]
-        bits = torch.zeros(ranks, most, k, dtype=torch.int32)
+        bits = torch.zeros(ranks, most, k, dtype=torch.int32, device="cpu")
         bits[self.indices(source), self.indices(token - begins[source]), self.indices(known.slot)] = (
             gradients.to("cpu", torch.float32).view(torch.int32))
-        own = torch.zeros(most, k, dtype=torch.int32)
+        own = torch.zeros(most, k, dtype=torch.int32, device="cpu")
         if own.numel():
             dist.reduce_scatter(own, list(bits), group=self.group)
         return own.view(torch.float32)[: known.end - known.begin].to(gradients.device)
@@ -362,11 +362,11 @@ def _gather_words(group: InaProcessGroup, own: Words) -> list[Words]:
     room = max(LEAST, group.packet_words() // ranks, 1 + group.most_words) - 1
     first = np.zeros(1 + room, np.int32)
     first[0], first[1 : 1 + min(room, own.size)] = own.size, own[:room]
-    together = torch.empty(ranks, first.size, dtype=torch.int32)
+    together = torch.empty(ranks, first.size, dtype=torch.int32, device="cpu")
     dist.all_gather(list(together), torch.from_numpy(first), group=group)
     parts = together.numpy()
     group.most_words = int(parts[:, 0].max())
-    left = [torch.empty(max(0, int(size) - room), dtype=torch.int32) for size in parts[:, 0]]
+    left = [torch.empty(max(0, int(size) - room), dtype=torch.int32, device="cpu") for size in parts[:, 0]]
     if any(map(len, left)):
         dist.all_gather(left, torch.from_numpy(own[room:]), group=group)
     return [np.concatenate([part[1 : 1 + part[0]], rest.numpy()]) for part, rest in zip(parts, left, strict=True)]

@@ -216,7 +216,8 @@ class Movements(Ways):
         """Exchanges pieces, ``sent`` to each rank and ``received`` from each. Not ``even``: their sizes differ, so that ranks
         tell each other first, in one round trip, which this rank waits for."""
         ranks, rank = self.size(), self.rank()
-        sizes = torch.full((ranks, ranks), sent[0].numel()) if even else self._exchange_sizes(name, received, sent, args[-1])
+        sizes = (torch.full((ranks, ranks), sent[0].numel(), device="cpu") if even
+                 else self._exchange_sizes(name, received, sent, args[-1]))
         words = sums.words_of(sizes, sent[0].element_size()).numpy()
         into, out = list(map(sums.words, received)), list(map(sums.words, sent))
 
@@ -235,8 +236,8 @@ class Movements(Ways):
         """Returns how many elements each rank (row) sends to each. ValueError: a rank expects another number; all ranks raise it,
         so that none waits for another one."""
         ranks, rank = self.size(), self.rank()
-        own = torch.tensor([[piece.numel() for piece in pieces] for pieces in (sent, received)])
-        sizes = torch.empty(ranks, *own.shape, dtype=own.dtype)
+        own = torch.tensor([[piece.numel() for piece in pieces] for pieces in (sent, received)], device="cpu")
+        sizes = torch.empty(ranks, *own.shape, dtype=own.dtype, device="cpu")
         part = sums.placement([(own, rank * sums.words(own))], [(sizes, 0)], sums.words(sizes))
         self._through_switch(name, [sizes], lambda: [part], options, f"sizes of {dtypes(sent[:1])}").wait()
         to_each, from_each = sizes.unbind(1)
@@ -257,7 +258,7 @@ class Movements(Ways):
         COUNTERS.delegated(name, reason)
         sent = [octets(contiguous(piece, [])).view(-1) for piece in inputs]
         into, out = [piece.numel() * piece.element_size() for piece in outputs], list(map(len, sent))
-        received = torch.empty(sum(into), dtype=torch.uint8)
+        received = torch.empty(sum(into), dtype=torch.uint8, device="cpu")
         work = self._inner.alltoall_base(received, torch.cat(sent), into, out, options)
         copies = [(piece, part.view(piece.dtype).view(piece.shape))
                   for piece, part in zip(outputs, received.split(into), strict=True)]
@@ -294,5 +295,5 @@ class Movements(Ways):
         if reason:
             return self._delegate("barrier", (options,), reason)
         route = Route.barrier() if self._joined_job().routes else None
-        word = torch.ones(0 if route else 1, dtype=torch.int32)
+        word = torch.ones(0 if route else 1, dtype=torch.int32, device="cpu")
         return self._through_switch("barrier", [], lambda: [sums.Sum.of(word, route=route)], options, "")

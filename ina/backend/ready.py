@@ -301,7 +301,8 @@ class Round(LazyWork):
         self._came = self._released = False
         self._quorum, self._deadline = quorum, float("inf")
         self._job: Job = group._joined_job()
-        self._sums = torch.empty(quorum._like.shape)  # float32, as all types travel: what is late may be beyond 16 bits
+        # As all types travel: what is late may be beyond 16 bits
+        self._sums = torch.empty(quorum._like.shape, dtype=torch.float32, device="cpu")
         self._ticket, self._order = self._job.ask(self._sums, True, quorum._mark, quorum._offer(number))
         group._in_flight.append(self)
 
@@ -360,7 +361,7 @@ class Round(LazyWork):
 
     def _take(self) -> None:
         """Hands over the average of a round that is over and that this rank has come to."""
-        sums, self._sums = self._sums, torch.empty(0)
+        sums, self._sums = self._sums, torch.empty(0, device="cpu")
         self._quorum._ended(self)
         self._given = self._kept = None
         with self.as_called():
@@ -417,7 +418,7 @@ def same_replicas(tensors: Iterable[torch.Tensor], group: dist.ProcessGroup | No
     digest = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
         digest.update(tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    own = torch.tensor([int.from_bytes(digest.digest(), "little", signed=True)])
+    own = torch.tensor([int.from_bytes(digest.digest(), "little", signed=True)], device="cpu")
     every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(every, own, group=group)
     digests = [int(each) for each in every]

@@ -67,7 +67,7 @@ class SparseSum(Sum):
 
     def __init__(self, tensor: torch.Tensor, rank: int, size: int, dense: Callable[[torch.Tensor], list[Sum]]):
         """``dense``: returns the sums, in place, of the union's values."""
-        super().__init__(max(1, tensor.numel()), torch.int32, lambda: torch.empty(0), staged=True)
+        super().__init__(max(1, tensor.numel()), torch.int32, lambda: torch.empty(0, device="cpu"), staged=True)
         self._tensor, self._rank, self._size, self._dense = tensor, rank, size, dense
         self._steps: Iterator[tuple[Sum, bool]] | None = None
         self._part: Sum | None = None
@@ -116,18 +116,19 @@ class SparseSum(Sum):
         rows = numbers(own.indices(), shape[:sparse])
         if rows.size > MOST_OWN:
             raise ValueError(f"{rows.size} rows of a rank, expected at most {MOST_OWN}")
-        counts = torch.zeros(self._size, dtype=torch.int32)
+        counts = torch.zeros(self._size, dtype=torch.int32, device="cpu")
         counts[self._rank] = rows.size
         yield Sum.of(counts), False
         union = rows[:0]
         if counts.any():
             union = yield from self._union(rows, counts.numpy().astype(np.int64))
-        values = torch.zeros((union.size, *shape[sparse:]), dtype=own.dtype)
+        values = torch.zeros((union.size, *shape[sparse:]), dtype=own.dtype, device="cpu")
         values[torch.from_numpy(np.searchsorted(union, rows))] = own.values()
         parts = self._dense(values) if union.size else []
         for part in parts:
             yield part, part is parts[-1]
-        result = torch.sparse_coo_tensor(indices(union, shape[:sparse]), values, shape, check_invariants=False, is_coalesced=True)
+        result = torch.sparse_coo_tensor(indices(union, shape[:sparse]), values, shape, check_invariants=False, is_coalesced=True,
+                                         device="cpu")
         self._tensor.copy_(result)
 
     def _union(self, rows: np.ndarray, counts: np.ndarray) -> Generator[tuple[Sum, bool], None, np.ndarray]:

@@ -57,7 +57,7 @@ class Device:
 
     def pinned(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns memory for a copy, contiguous."""
-        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True, device="cpu")
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Copies on the current stream, and returns before it has; the tensor on the device may be freed meanwhile."""

@@ -195,7 +195,7 @@ def _packed(
         unpack(buffer.to(torch.int32).numpy(), target.numpy())  # Gloo has int64
 
     def decode(buffer: torch.Tensor) -> torch.Tensor:
-        whole = torch.empty(packing.holds(buffer.numel()), dtype=source.dtype)
+        whole = torch.empty(packing.holds(buffer.numel()), dtype=source.dtype, device="cpu")
         write(buffer, whole)
         return whole
 
@@ -283,7 +283,7 @@ def in_pieces(
     # Strided results are assembled in a buffer first; so are those that overlap the source without being the source itself.
     buffered = not is_plain(result) or (result is not source and _share_memory(result, source) and count > length)
     needed = result.numel()
-    received = torch.empty(needed, dtype=result.dtype) if buffered else result.detach().view(-1)
+    received = torch.empty(needed, dtype=result.dtype, device="cpu") if buffered else result.detach().view(-1)
 
     def placing(at: int) -> Callable[[torch.Tensor], None]:
         end = min(at + length, count)
@@ -368,7 +368,7 @@ def _encode(flat: torch.Tensor, words_each: int) -> torch.Tensor:
     if flat.dtype == torch.complex64:
         return torch.view_as_real(flat.resolve_conj()).reshape(-1).clone()
     if words_each > 1:
-        limbs = torch.empty(words_each * flat.numel(), dtype=torch.int32)
+        limbs = torch.empty(words_each * flat.numel(), dtype=torch.int32, device="cpu")
         lib.ina_integers_split(flat.numel(), _pointer(flat.to(torch.int64)), words_each, _pointer(limbs))
         return limbs
     return flat.to(_TRAVELS_AS[flat.dtype], copy=True)
@@ -392,7 +392,7 @@ def _average(buffer: torch.Tensor, dtype: torch.dtype, words_each: int, size: in
 
 def _of_limbs(function: Callable[..., None], buffer: torch.Tensor, words_each: int, *divisor: int) -> torch.Tensor:
     """Returns int64 that ``function`` computes of limbs, which are int64 already where Gloo has summed them."""
-    whole = torch.empty(buffer.numel() // words_each, dtype=torch.int64)
+    whole = torch.empty(buffer.numel() // words_each, dtype=torch.int64, device="cpu")
     function(whole.numel(), _pointer(buffer), buffer.dtype == torch.int64, words_each, *divisor, _pointer(whole))
     return whole
 
@@ -412,7 +412,7 @@ def placement(inputs: Sequence[tuple[torch.Tensor, int]], results: Sequence[tupl
     if len(results) == 1 and (memory := _words(results[0][0])) is not None and len(memory) == words:
         buffer, direct = memory, True
     else:
-        buffer, direct = torch.empty(words, dtype=torch.int32), False
+        buffer, direct = torch.empty(words, dtype=torch.int32, device="cpu"), False
     encoded = [(at, _padded(tensor)) for tensor, at in inputs]
     begin = buffer.data_ptr()
     encoded = [(at, bits.clone() if direct and bits.data_ptr() != begin + WORD * at else bits) for at, bits in encoded]
@@ -471,7 +471,7 @@ def _padded(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach().contiguous().resolve_conj().resolve_neg()
     flat = _words(tensor)
     if flat is None:
-        octets = torch.zeros(WORD * words(tensor), dtype=torch.uint8)
+        octets = torch.zeros(WORD * words(tensor), dtype=torch.uint8, device="cpu")
         octets[: tensor.numel() * tensor.element_size()] = _flat(tensor).view(torch.uint8)
         flat = octets.view(torch.int32)
     return flat

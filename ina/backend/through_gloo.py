@@ -87,7 +87,7 @@ def buffer_of(parts: Sequence[sums.Sum]) -> tuple[torch.Tensor, dist.ReduceOp]:
     dtype = functools.reduce(torch.promote_types, (part.dtype for part in parts), torch.int32)
     if dtype == torch.int32 and not extremum:
         dtype = torch.int64  # which has room for the sum over more ranks than the switch has
-    whole = torch.zeros(max(1, sum(part.elements for part in parts)), dtype=dtype)
+    whole = torch.zeros(max(1, sum(part.elements for part in parts)), dtype=dtype, device="cpu")
     at = 0
     for part in parts:
         piece = whole[at : at + part.elements]

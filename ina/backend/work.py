@@ -387,7 +387,7 @@ class SwitchWork(LazyWork):
 
 
 def _word() -> Sum:
-    return Sum.of(torch.zeros(1, dtype=torch.int32))
+    return Sum.of(torch.zeros(1, dtype=torch.int32, device="cpu"))
 
 
 @all_eager
