@@ -128,7 +128,7 @@ def test_an_experiment_is_of_a_kind_that_has_a_name(tmp_path: Path):
     path = tmp_path / "experiment.toml"
     for kind in ("[]", "{ a = 1 }", "5"):
         path.write_text(f"kind = {kind}\n")
-        with pytest.raises(ConfigError, match="experiment.toml:1: kind = .*: expected 'allreduce' or 'compression' or"):
+        with pytest.raises(ConfigError, match="experiment.toml:1: kind = .*: expected 'allreduce' or 'asynchronous' or"):
             plan.load(path)
 
 
