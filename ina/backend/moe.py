@@ -165,7 +165,7 @@ class Exchange:
         """Sends this rank's tokens to their experts' ranks. Returns the rows that it gets."""
         known, device, words = self.tokens, tokens.device, _words(tokens)
         rows = words.new_empty(known.rows.size, words.shape[1])
-        rows.index_copy_(0, self.indices(known.own_row, device), words[self.indices(known.own, device)])
+        rows.index_copy_(0, self.indices(known.own_row, device), words.index_select(0, self.indices(known.own, device)))
 
         def fill(which: Indices, memory: torch.Tensor) -> None:
             torch.index_select(words, 0, self.indices(which - known.begin, device), out=memory)
@@ -182,7 +182,7 @@ class Exchange:
         levels = np.full(0 if self.reason else known.several.size, NOTHING, np.int32)
         if rows is not None and levels.size:
             here = np.flatnonzero(known.others[known.several] >> np.uint32(known.rank) & 1)
-            mine = rows.detach()[self.indices(known.row_of(known.several[here]), rows.device)]
+            mine = rows.detach().index_select(0, self.indices(known.row_of(known.several[here]), rows.device))
             levels[here] = _levels(mine).cpu().numpy()
         words = torch.from_numpy(np.concatenate([np.array(own, np.int32), levels]))
         if words.numel():
@@ -211,7 +211,7 @@ class Exchange:
 
         words, width = _words(rows), rows.shape[1]
         bits, integers = self._move("moe_combine", device, (single, words.shape[1], fill_bits), (summed, width, fill_integers))
-        parts = [(known.own, rows[self.indices(known.own_row, device)])]
+        parts = [(known.own, rows.index_select(0, self.indices(known.own_row, device)))]
         parts += [(which - known.begin, _values(memory, rows.dtype, width)) for which, memory in bits]
         parts += [(which - known.begin, memory * _powers(-shift(which), torch.float64)) for which, memory in integers]
         return self._total(parts, rows)
