@@ -94,7 +94,9 @@ def test_compiling_names_the_place_of_an_error(tmp_path):
 def test_a_tofino_program_has_the_ports_of_its_pipes():
     program = ina.p4.compile(ROOT / "p4/tofino/switchml.p4", defines={"VALUES": 32})
     with Switch(program) as switch:
-        assert switch.register(next(r["preamble"]["name"] for r in program.p4info["registers"])).ndim == 2
+        assert switch.register("missing.set0").ndim == 2
+        with pytest.raises(ValueError, match=r"lives is of pairs: expected \S+lives\.\w+ or \S+lives\.\w+"):
+            switch.register("lives")
         with pytest.raises(ValueError, match="port 256 is not there"):
             switch.process(256, FRAME)
 

@@ -63,6 +63,8 @@ class Cells:
         for layout in layouts:
             if layout["name"] == info.name:
                 return layout
+        if words := [layout["name"] for layout in layouts if layout["name"].startswith(f"{info.name}.")]:
+            raise EntityError(f"{kind} {info.name} is of pairs: expected {' or '.join(words)}", "NOT_FOUND")
         raise EntityError(f"{kind} {info.name}: the program declares it and never uses it", "NOT_FOUND")
 
     def pipes_of(self, layout: Layout, pipe: Pipes) -> list[int]:

@@ -210,7 +210,7 @@ def test_every_program_states_its_protocol_and_sizes(path):
 
 
 @pytest.mark.parametrize(("name", "register", "cells"), [
-    ("switchml", "SwitchIngress.phase.incarnations", 2), ("tofino/switchml", "SwitchIngress.phase.incarnations", 2),
+    ("switchml", "SwitchIngress.phase.incarnations", 2), ("tofino/switchml", "SwitchIngress.phase.tsis", 2),
     ("atp", "SwitchIngress.aggregator.owners", 1), ("tofino/atp", "SwitchIngress.aggregator.stamps", 1),
 ])
 def test_more_slots_than_registers_have_are_refused(name, register, cells):
