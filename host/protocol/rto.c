@@ -54,10 +54,14 @@ static void widen(struct ina_rto *rto)
     rto->gaps = rto->late = 0;
 }
 
-void ina_rto_late(struct ina_rto *rto, uint32_t index)
+void ina_rto_late(struct ina_rto *rto, uint32_t index, uint64_t now)
 {
     rto->late += rto->slot[index].late;
     rto->slot[index].late = 0;
+    if (rto->asked && rto->asking == index && !rto->slot[index].again) {
+        ina_rto_sample(rto, now - rto->asked);
+        rto->asked = 0;
+    }
 }
 
 int ina_rto_duplicate(struct ina_rto *rto, uint32_t index, uint64_t now)
@@ -88,7 +92,6 @@ void ina_rto_pending(struct ina_rto *rto, uint32_t index, uint64_t now)
         ina_rto_link(rto, &run, index, now);
         ina_rto_end(rto, &run);
     }
-    rto->sampled = now;
     rto->pending++;
     rto->unanswered = 0;
     rto->owed = 0;
@@ -192,16 +195,16 @@ int ina_rto_expired(struct ina_rto *rto, uint64_t now)
         if (!rto->srtt)
             double_interval(rto);
     } else {
-        const int more = rto->pending < rto->asked && rto->unanswered < rto->slots;
+        const int more = rto->pending < rto->sought && rto->unanswered < rto->slots;
         rto->window = more ? (uint32_t)ina_rto_at_most(2ull * rto->window, MOST_PROBES) : 1;
         rto->reason = rto->pending ? INA_RTO_PROBE : INA_RTO_TIMEOUT;
         double_interval(rto);
     }
-    rto->asked = rto->window;
+    rto->sought = rto->window;
     rto->unanswered += rto->window;
     rto->owed = rto->window - 1;
     rto->pending = 0;
-    rto->probed = now;
+    rto->probed = rto->sampled = now;
     return INA_RTO_LOWEST;
 }
 

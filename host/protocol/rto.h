@@ -16,6 +16,7 @@
  *                a result:        it had been lost, so others may be: the next two are sent at once, then four, ... But not if it came
  *                                 sooner than any round trip, when others' packets were late; if that happens to two single probes
  *                                 in a row, with nothing else between, there was no round trip yet, or those known had waited for others.
+ *                                 Nor if it came after more than the time-out: so late it is no answer, but the path was slow.
  *                no reply:        a time-out: probe or answer is lost, or the packet was, and the probe is added in its place.
  *                                 The next probes are two, then four, ...; the second comes after the same interval (a probe that
  *                                 is lost is likelier than a dead path), then intervals double, from rto_min at least to rto_max.
@@ -25,9 +26,10 @@
  * So a worker that waits for a late one sends a logarithmic number of probes, and k lost results are found in log2(k) round trips.
  *
  * A result brings `interval` back to what the round trips say: smoothed, with their variation (RFC 6298 §2; Karn's rule: no
- * samples from packets sent twice). Packets that were waiting when a `pending` came are no samples either: they waited for a
- * worker, not for the path. Without such a reply the path has become longer, and what waited says by how much. Each further result
- * of a packet that was sent again shows that a repetition was needless (as in RFC 3522).
+ * samples from packets sent twice). Packets that were waiting when a probe was sent are no samples either: they waited for a
+ * worker, not for the path. Each further result of a packet that was sent again shows that a repetition was needless (as in RFC 3522).
+ * The last of them answers the last transmission, and the sum was there when that came: so this is a sample, and a path that has
+ * become longer than the interval is learnt.
  * When all transmissions of a packet have been answered, nothing was lost: the length of that silence is what processes of a busy
  * machine may take, and is added to the interval (`delay`), until it has not been confirmed for DELAY_KEPT times its length. So is
  * twice the time by which the caller comes too late to a timer.
@@ -62,7 +64,8 @@ struct ina_rto {
     uint64_t delay, confirmed; /* added to the interval; when it was learnt, or halved */
     uint64_t probed;         /* last probe, or result after probes */
     uint64_t heard;          /* latest result */
-    uint64_t sampled;        /* latest `pending`: packets sent before give no sample */
+    uint64_t sampled;        /* packets sent before this give no sample */
+    uint64_t asked;          /* when the packet of slot `asking` was last sent, which has a result and waits for others; 0: none does */
     uint64_t wait, silence;  /* start of the wait that probes ask about, 0: none is; a delay, if the latest probe was needless */
     uint64_t reorder, newest; /* newest: latest sending of a packet, sent once, that has its result */
     uint32_t eighths;        /* of a round trip in `reorder` */
@@ -72,7 +75,8 @@ struct ina_rto {
     uint32_t soon;           /* single probes in a row with a result sooner than any round trip, and alone */
     uint32_t unanswered;     /* probes since anything came */
     uint32_t window, owed;   /* probes at once; those of them that are still to be sent */
-    uint32_t asked, pending; /* probes sent together; `pending` replies since */
+    uint32_t sought, pending; /* probes sent together; `pending` replies since */
+    uint32_t asking;
     uint64_t delays;         /* how often one was observed */
     struct ina_rto_slot slot[]; /* [slots], and the head of the list */
 };
@@ -88,7 +92,7 @@ size_t ina_rto_size(uint32_t slots);
 void ina_rto_init(struct ina_rto *rto, uint32_t slots, uint64_t min, uint64_t max, int fixed);
 /* A result that the slot already had. 1: a packet was sent again without need. */
 int ina_rto_duplicate(struct ina_rto *rto, uint32_t slot, uint64_t now);
-void ina_rto_late(struct ina_rto *rto, uint32_t slot); /* then, where only a packet's own worker has its result sent again */
+void ina_rto_late(struct ina_rto *rto, uint32_t slot, uint64_t now); /* then, where only a packet's own worker has its result sent again */
 void ina_rto_pending(struct ina_rto *rto, uint32_t slot, uint64_t now);   /* others are late */
 int ina_rto_again(struct ina_rto *rto, uint32_t slot, enum ina_rto_kind kind); /* the slot, with its timer off */
 /* A slot to send again (timer off), or -1; INA_RTO_LOWEST: that with the lowest number of those sent before `probed`. */
@@ -197,10 +201,14 @@ static inline void ina_rto_answered(struct ina_rto *rto, struct ina_rto_burst *b
         burst->oldest = ina_rto_at_most(burst->oldest, since);
         burst->newest = ina_rto_at_least(burst->newest, since);
     } else if (slot->kind == INA_RTO_PROBE) {
-        if (burst->now - since >= rto->least)
-            burst->found++;
-        else
+        if (burst->now - since < rto->least)
             burst->early++;
+        else if (burst->now - since <= rto->rto)
+            burst->found++;
+    }
+    if (__builtin_expect(slot->sent > 1, 0) && (!rto->asked || rto->asking == index || since - rto->asked > rto->max)) {
+        rto->asking = index;
+        rto->asked = since;
     }
     slot->gap = slot->kind == INA_RTO_GAP;
     slot->late = slot->gap && burst->now - since < rto->least / 4;
@@ -212,26 +220,30 @@ static inline void ina_rto_answered(struct ina_rto *rto, struct ina_rto_burst *b
 void ina_rto_doubt(struct ina_rto *rto, struct ina_rto_burst *burst); /* probes have results sooner than any round trip */
 void ina_rto_resumed(struct ina_rto *rto, uint32_t found, uint64_t now); /* results come again, after a probe */
 
+/* Takes how long a packet's answer took. */
+static inline void ina_rto_sample(struct ina_rto *rto, uint64_t rtt)
+{
+    uint64_t srtt = rto->srtt, rttvar = rto->rttvar;
+    if (srtt) {
+        const uint64_t error = rtt > srtt ? rtt - srtt : srtt - rtt;
+        rttvar += error / 4 - rttvar / 4;
+        srtt += rtt / 8 - srtt / 8;
+    } else {
+        srtt = rtt ? rtt : 1;
+        rttvar = rtt / 2;
+    }
+    rto->srtt = srtt;
+    rto->rttvar = rttvar;
+    rto->least = ina_rto_at_most(rto->least, rtt);
+    rto->reorder = 1 + srtt / 8 * rto->eighths;
+    rto->rto = ina_rto_at_most(srtt + ina_rto_at_least(2 * srtt, 4 * rttvar), rto->max);
+}
+
 /* Takes a burst with at least one result. */
 static inline void ina_rto_results(struct ina_rto *rto, struct ina_rto_burst *burst)
 {
-    if (burst->oldest != UINT64_MAX && (burst->oldest >= rto->sampled || !rto->srtt)) {
-        const uint64_t rtt = burst->now - burst->oldest;
-        uint64_t srtt = rto->srtt, rttvar = rto->rttvar;
-        if (srtt) {
-            const uint64_t error = rtt > srtt ? rtt - srtt : srtt - rtt;
-            rttvar += error / 4 - rttvar / 4;
-            srtt += rtt / 8 - srtt / 8;
-        } else {
-            srtt = rtt ? rtt : 1;
-            rttvar = rtt / 2;
-        }
-        rto->srtt = srtt;
-        rto->rttvar = rttvar;
-        rto->least = ina_rto_at_most(rto->least, rtt);
-        rto->reorder = 1 + srtt / 8 * rto->eighths;
-        rto->rto = ina_rto_at_most(srtt + ina_rto_at_least(2 * srtt, 4 * rttvar), rto->max);
-    }
+    if (burst->oldest != UINT64_MAX && (burst->oldest >= rto->sampled || !rto->srtt))
+        ina_rto_sample(rto, burst->now - burst->oldest);
     rto->newest = ina_rto_at_least(rto->newest, burst->newest);
     rto->heard = burst->now;
     rto->interval = rto->rto;

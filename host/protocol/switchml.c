@@ -434,7 +434,7 @@ static __attribute__((noinline)) void stale(struct state *st, const struct ina_s
         tail->stats.duplicates++;
         if (ina_rto_duplicate(&tail->rto, index, now)) {
             tail->stats.spurious++;
-            ina_rto_late(&tail->rto, index);
+            ina_rto_late(&tail->rto, index, now);
         }
         ina_slots_publish_rto(tail);
     } else {

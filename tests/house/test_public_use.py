@@ -94,7 +94,7 @@ def test_compiling_names_the_place_of_an_error(tmp_path):
 def test_a_tofino_program_has_the_ports_of_its_pipes():
     program = ina.p4.compile(ROOT / "p4/tofino/switchml.p4", defines={"VALUES": 32})
     with Switch(program) as switch:
-        assert switch.register("missing.set0").ndim == 2
+        assert switch.register("SwitchIngress.phase.missing.set0").ndim == 2
         with pytest.raises(ValueError, match=r"lives is of pairs: expected \S+lives\.\w+ or \S+lives\.\w+"):
             switch.register("lives")
         with pytest.raises(ValueError, match="port 256 is not there"):

@@ -13,8 +13,8 @@ from ina.lab.kinds.allreduce import AllReduce
 pytestmark = pytest.mark.build
 FAULTY = {"loss": 0.01, "duplicate": 0.01, "reorder": 0.01, "rto_min": 50e-6, "elements": 20_000, "values": 32, "pool": 64}
 STORED = {
-    "switchml, star": ({}, 0x73f0ed0bde3b331d),
-    "switchml, fat-tree, two jobs": ({"topology": "fat-tree k=4", "jobs": 2}, 0x2de67bf8a0cfefcd),
+    "switchml, star": ({}, 0x6b38c52dce133d74),
+    "switchml, fat-tree, two jobs": ({"topology": "fat-tree k=4", "jobs": 2}, 0x43280169aa6abfd3),
     "switchml, topoopt, four trees": ({"topology": "topoopt servers=8 degree=4", "stripes": 4}, 0x10c8e96ba2046bcd),
     "ring, fat-tree": ({"topology": "fat-tree k=4", "algorithm": "ring", "stripes": 2}, 0x8306486395ce2745),
     "parameter server, dctcp": ({"algorithm": "parameter-server", "transport": "dctcp", "ecn": 20_000}, 0x5c142cee0f53cf0f),
