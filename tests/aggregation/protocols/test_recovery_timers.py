@@ -131,7 +131,7 @@ def test_a_path_that_becomes_slow_has_nothing_sent_again_while_results_come():
 @pytest.mark.parametrize(("slots", "together", "pause"), [(64, 8, 300), (64, 16, 1000), (256, 32, 3000)])
 def test_a_path_that_answers_in_clumps_is_learnt(slots, together, pause):
     """Pauses between results are longer than the time-out that the round trips before had taught, and all packets, probes too,
-    wait in one queue: each packet has been waiting when a probe is sent, so that only answers to probes say how long the path is."""
+    wait in one queue: each packet has been waiting when a probe is sent, so only answers to probes say how long the path is."""
     alone = Alone(slots=slots)
     waiting, now = deque(alone.submit(50 * slots)), 0
     while alone.worker.stats["results"] < 50 * slots:
