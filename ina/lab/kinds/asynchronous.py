@@ -259,7 +259,7 @@ class _Worker:
     version: int = 0
     announced: int = 0
     allowed: int | None = None  # dssp: updates that it may still make before it waits; None: it is not ahead
-    own: np.ndarray | None = None  # downpour: the copy that it works on
+    own: tuple[int, np.ndarray] | None = None  # downpour: version, and the copy that it has made of that and works on
     computed: int = 0  # updates
     computing: bool = False
     ready: deque[_Update] = field(default_factory=deque)  # not sent: what it has computed, behind what came too late for a sum
@@ -357,15 +357,15 @@ class _Run:
         self.begun.append((worker.version, worker.number))
         slow = config.straggler if worker.number == 0 else 1.0
         seconds = slow * config.computing * sum(DRAWN[config.distribution](worker.times) for _ in range(config.local))
-        begin = worker.parameters
+        version, begin = worker.version, worker.parameters
         if worker.own is not None and worker.computed % config.fetch:
-            begin = worker.own
+            version, begin = worker.own
         values = self.task.update(begin, worker.number, worker.data, config.batch, config.lr, config.local)
         if config.method == "downpour":
-            worker.own = begin - values
+            worker.own = version, begin - values
         worker.computed += 1
-        worker.spans.append((f"compute at version {worker.version}", self.network.now / PS, self.network.now / PS + seconds))
-        update = _Update(values, worker.version)
+        worker.spans.append((f"compute at version {version}", self.network.now / PS, self.network.now / PS + seconds))
+        update = _Update(values, version)
         self.network.plan(self.network.now + round(seconds * PS), lambda: self._computed(worker, update))
 
     def _computed(self, worker: _Worker, update: _Update) -> None:

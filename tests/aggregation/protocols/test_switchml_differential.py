@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -152,9 +153,27 @@ class Network:
         return port, (bytes(frame) + packet.tail)[: packet.cut]
 
 
+class Impatient:
+    """Tells whether a published worker is in a sum twice: it has gone on and come back without a result, as no client does."""
+
+    def __init__(self) -> None:
+        self.added: dict[bytes, Counter[int]] = defaultdict(Counter)  # by set and slot
+
+    def see(self, step: object, frame: bytes, dropped: bool, answers: int) -> bool:
+        """Takes a packet and how many frames answered it."""
+        if not isinstance(step, Packet) or step.job != 1 or dropped:
+            return False
+        added = self.added[frame[48:50]]
+        added[step.worker % 3] += 1
+        twice = max(added.values()) > 1
+        if answers > 1:
+            added.clear()
+        return twice
+
+
 def compare(names: list[str], steps: list, start: int) -> None:
     networks = [Network(name) for name in names]
-    reference, others = networks[0], networks[1:]
+    reference, others, impatient = networks[0], networks[1:], Impatient()
     for i, step in enumerate(steps):
         if step == "restart":
             for network in networks:
@@ -163,7 +182,11 @@ def compare(names: list[str], steps: list, start: int) -> None:
         port, frame = step if isinstance(step, tuple) else reference.frame(step, start + i // PACE)
         if "bmv2" in names and odd_for_sockets(frame):
             continue
+        drops = sum(reference.world.drops().values())
         expected = reference.world.send(frame, port)
+        dropped = sum(reference.world.drops().values()) > drops
+        if impatient.see(step, frame, dropped, len(expected)) and "tna" in names:
+            return  # the twin looks for each worker's additions (docs/design/tna-programs.md), and finds some missing
         for other in others:
             assert other.world.send(frame, port) == expected, f"{other.name}: port {port}, frame {frame.hex()}"
     drops = reference.world.drops()
