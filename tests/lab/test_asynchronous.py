@@ -56,7 +56,7 @@ def test_who_waits_for_his_own_sum_is_as_many_others_sums_behind():
 
 
 def test_a_copy_of_ones_own_is_as_stale_as_its_latest_fetch():
-    """Of `fetch` updates in a row the first is as stale as any, and each later one by n sums more."""
+    """The first of `fetch` updates in a row is as stale as any, and each later one by n sums more."""
     for fetch in (2, 4):
         expected = WORKERS * (1 + (fetch - 1) / 2)
         assert learnt(method="downpour", local=1, fetch=fetch).summary()["staleness"] == pytest.approx(expected, rel=0.08)
