@@ -58,9 +58,9 @@ void ina_rto_late(struct ina_rto *rto, uint32_t index, uint64_t now)
 {
     rto->late += rto->slot[index].late;
     rto->slot[index].late = 0;
-    if (rto->asked && rto->asking == index && !rto->slot[index].again) {
-        ina_rto_sample(rto, now - rto->asked);
-        rto->asked = 0;
+    if (rto->resent && rto->asking == index && !rto->slot[index].again) {
+        ina_rto_sample(rto, now - rto->resent);
+        rto->resent = 0;
     }
 }
 
@@ -195,12 +195,12 @@ int ina_rto_expired(struct ina_rto *rto, uint64_t now)
         if (!rto->srtt)
             double_interval(rto);
     } else {
-        const int more = rto->pending < rto->sought && rto->unanswered < rto->slots;
+        const int more = rto->pending < rto->asked && rto->unanswered < rto->slots;
         rto->window = more ? (uint32_t)ina_rto_at_most(2ull * rto->window, MOST_PROBES) : 1;
         rto->reason = rto->pending ? INA_RTO_PROBE : INA_RTO_TIMEOUT;
         double_interval(rto);
     }
-    rto->sought = rto->window;
+    rto->asked = rto->window;
     rto->unanswered += rto->window;
     rto->owed = rto->window - 1;
     rto->pending = 0;

@@ -65,7 +65,7 @@ struct ina_rto {
     uint64_t probed;         /* last probe, or result after probes */
     uint64_t heard;          /* latest result */
     uint64_t sampled;        /* packets sent before this give no sample */
-    uint64_t asked;          /* when the packet of slot `asking` was last sent, which has a result and waits for others; 0: none does */
+    uint64_t resent;         /* when the packet of slot `asking` was last sent, which has a result and waits for others; 0: none does */
     uint64_t wait, silence;  /* start of the wait that probes ask about, 0: none is; a delay, if the latest probe was needless */
     uint64_t reorder, newest; /* newest: latest sending of a packet, sent once, that has its result */
     uint32_t eighths;        /* of a round trip in `reorder` */
@@ -75,7 +75,7 @@ struct ina_rto {
     uint32_t soon;           /* single probes in a row with a result sooner than any round trip, and alone */
     uint32_t unanswered;     /* probes since anything came */
     uint32_t window, owed;   /* probes at once; those of them that are still to be sent */
-    uint32_t sought, pending; /* probes sent together; `pending` replies since */
+    uint32_t asked, pending; /* probes sent together; `pending` replies since */
     uint32_t asking;
     uint64_t delays;         /* how often one was observed */
     struct ina_rto_slot slot[]; /* [slots], and the head of the list */
@@ -206,9 +206,9 @@ static inline void ina_rto_answered(struct ina_rto *rto, struct ina_rto_burst *b
         else if (burst->now - since <= rto->rto)
             burst->found++;
     }
-    if (__builtin_expect(slot->sent > 1, 0) && (!rto->asked || rto->asking == index || since - rto->asked > rto->max)) {
+    if (__builtin_expect(slot->sent > 1, 0) && (!rto->resent || rto->asking == index || since - rto->resent > rto->max)) {
         rto->asking = index;
-        rto->asked = since;
+        rto->resent = since;
     }
     slot->gap = slot->kind == INA_RTO_GAP;
     slot->late = slot->gap && burst->now - since < rto->least / 4;
