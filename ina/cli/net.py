@@ -10,16 +10,20 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.base.bounds import whole
 from ina.base.error_text import line
+from ina.base.extras import PURPOSES
 from ina.cli.errors import reported
 from ina.cli.topo import parameters, parser
 from ina.net import state
 from ina.topology import link_events
+from ina.topology.topology import Topology
 
+SHOWN = 4  # switches whose sockets are named
 PATIENCE = 60.0  # seconds for a network's own process to take it down
 
 
@@ -32,10 +36,16 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     group = up.add_argument_group("parameters of topologies (ina topo list shows the defaults)")
     for key, (kind, owners) in sorted(parameters().items()):
         group.add_argument(f"--{key}", type=parser(key, kind), metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
-    up.add_argument("--protocol", default=protocols.DEFAULT,
+    up.add_argument("--program", type=Path, metavar="FILE.p4",
+                    help="run this program in the switches, whatever it does: they have the entries of --entries, and no jobs")
+    up.add_argument("--entries", action="append", default=[], metavar="[SWITCH=]FILE.stf",
+                    help="with --program: entries, groups and sessions as in STF, of one switch or of all")
+    up.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]",
+                    help="with --program: preprocessor macro")
+    up.add_argument("--protocol",
                     help=f"what switches and workers speak: {', '.join(protocols.names())}, or the path of your own program "
                     f"(default: {protocols.DEFAULT})")
-    up.add_argument("--values", type=whole(1, 2048), default=256, help="integers per packet of the switch program (default: 256)")
+    up.add_argument("--values", type=whole(1, 2048), help="integers per packet of the switch program (default: 256)")
     up.add_argument("--switch", default="embedded", help="embedded: all switches in one process (the default); process: each "
                     "in one; bmv2: BMv2's simple_switch_grpc")
     up.add_argument("--cables", help="what links between switches are made of: memory (the default of embedded) or veth")
@@ -91,35 +101,69 @@ def _time(text: str) -> str:
 
 
 def _up(args: argparse.Namespace) -> int:
-    from ina.aggregation.lane import DEFAULT
     from ina.worlds.testbed.mininet import Network
 
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        if args.values not in DEFAULT.values:
-            raise ValueError(f"--values {args.values}: expected one of {', '.join(map(str, DEFAULT.values))}")
         topology = topologies.load(args.name, **{key: value for key in args.keys if (value := getattr(args, key)) is not None})
-        network = Network(topology, _program(args.protocol), {"VALUES": str(args.values), "SLOTS": "1024"},
-                          capture=args.pcap, points=args.at.split(","), kind=args.switch,
+        network = Network(topology, **_switches(args, topology), capture=args.pcap, points=args.at.split(","), kind=args.switch,
                           cables=args.cables)
         with network:
             if network.cleaned:
                 print(f"ina: {network.cleanup_message}", file=sys.stderr)
             print(f"{topology.name} is up after {network.up_seconds:.1f} s: "
                   f"{', '.join(f'{h.name} {h.ip}' for h in topology.hosts)}; "
-                  f"INA_SWITCH={network.socket}", flush=True)
+                  f"{_doors(args, topology) if args.program else f'INA_SWITCH={network.socket}'}", flush=True)
             network.prompt(args.command)
     except KeyboardInterrupt:
         print("The network is down.")
     return 0
 
 
+def _switches(args: argparse.Namespace, topology: Topology) -> dict[str, Any]:
+    """Returns what runs in the switches: program, defines and entries of a Network. Raises ValueError."""
+    from ina.aggregation.lane import DEFAULT
+    from ina.p4.compiler.front.preprocess import macros
+    from ina.p4.tools import stf_file
+
+    if not args.program:
+        if args.entries or args.define:
+            raise ValueError(f"{'--entries' if args.entries else '-D'}: expected --program FILE.p4 with it; the controller "
+                             "writes the entries of protocols")
+        values = 256 if args.values is None else args.values
+        if values not in DEFAULT.values:
+            raise ValueError(f"--values {values}: expected one of {', '.join(map(str, DEFAULT.values))}")
+        return {"program": _program(args.protocol or protocols.DEFAULT), "defines": {"VALUES": str(values), "SLOTS": "1024"}}
+    for option in ("protocol", "values"):
+        if getattr(args, option) is not None:
+            raise ValueError(f"--{option}: expected without --program, which takes -D NAME=VALUE")
+    if not args.program.is_file():
+        raise ValueError(f"--program {args.program}: there is no such file")
+    entries: dict[str, list[tuple[str, str]]] = {}
+    for word in args.entries:
+        switch, equals, file = word.partition("=")
+        named = [switch] if equals else [each.name for each in topology.switches]
+        for name in named:
+            entries.setdefault(name, []).append((path := file or switch, stf_file.read(Path(path))))
+    return {"program": args.program, "defines": macros(args.define), "entries": entries}
+
+
+def _doors(args: argparse.Namespace, topology: Topology) -> str:
+    """Returns where P4Runtime clients reach the switches."""
+    from ina.worlds.testbed.switch_kinds import p4runtime_here
+
+    if not p4runtime_here():
+        return f"no P4Runtime ({PURPOSES['p4runtime']}: pip install 'ina[p4runtime]')"
+    return "P4Runtime: " + ", ".join(f"unix:{state.run_dir() / switch.name}.p4runtime (device {switch.number})"
+                                     for switch in topology.switches[:SHOWN]) + ", ..." * (len(topology.switches) > SHOWN)
+
+
 def _program(protocol: str) -> Path:
     """Returns the program of the switches. Raises ValueError: there is no such protocol, or only a program."""
     if Path(protocol).suffix == ".p4" and Path(protocol).is_file() and not protocols.is_own(protocol):
         raise ValueError(f"--protocol {protocol}: a program alone, but switches of these networks serve jobs, whose worker (.c) "
-                         f"and entries (.py) are expected beside it (docs/guide/new-protocol.md); ina switch run {protocol} puts "
-                         "it on interfaces, whatever it does")
+                         f"and entries (.py) are expected beside it (docs/guide/new-protocol.md); --program {protocol} has "
+                         "the switches run it, whatever it does")
     return protocols.program(protocol)
 
 

@@ -126,8 +126,14 @@ CONTROLLER = "controller --topology star --switch s1=127.0.0.1:1 --name ina-test
     ("trace learn.p4 00 --entries bin", 1, "ina: bin: byte 0 is not UTF-8\n"),
     ("run --pcap learn.p4", 2, "ina: command line: pcap = 'learn.p4': expected a folder\n"),
     ("net up star --protocol learn.p4", 1, "ina: --protocol learn.p4: a program alone, but switches of these networks serve "
-     "jobs, whose worker (.c) and entries (.py) are expected beside it (docs/guide/new-protocol.md); ina switch run learn.p4 "
-     "puts it on interfaces, whatever it does\n"),
+     "jobs, whose worker (.c) and entries (.py) are expected beside it (docs/guide/new-protocol.md); --program learn.p4 has the "
+     "switches run it, whatever it does\n"),
+    ("net up star --entries a.stf", 1, "ina: --entries: expected --program FILE.p4 with it; the controller writes the entries of "
+     "protocols\n"),
+    ("net up star --program learn.p4 --values 32", 1, "ina: --values: expected without --program, which takes -D NAME=VALUE\n"),
+    ("net up star --program nowhere.p4", 1, "ina: --program nowhere.p4: there is no such file\n"),
+    ("net up star --program learn.p4 --entries bin", 1, "ina: bin: byte 0 is not UTF-8\n"),
+    ("net up star --program learn.p4 --entries s7=learn.p4", 1, "ina: entries for 's7': star has the switches s1\n"),
     ("doctor --slots 3", 2, "ina: --slots 3: expected a power of two\n"),
     ("report dir", 1, "ina: dir: neither experiment.json (of a sweep) nor metrics.json (of a run) is there\n"),
     ("switch run learn.p4 --pipes 2", 1, "ina: --pipes 2: learn.p4 is a program for v1model, which has no pipes\n"),

@@ -251,6 +251,9 @@ class Operations:
         """Returns the reply. Raises AdmissionError, NotYet, OSError (the system refuses), ValueError: invalid here."""
         if self.failure and not isinstance(request, messages.Stop):
             raise AdmissionError("failed", self.failure)
+        if isinstance(request, (messages.OfJob, messages.Serve)) and not self.controller.program.max_jobs:
+            raise AdmissionError("denied", f"the switches here run {self.host.describe()['program']}, a program alone: they "
+                                           "serve no jobs (docs/guide/testbed.md)")
         rule = self.access.check(session.principal, request)
         if rule.of_job:
             assert isinstance(request, messages.OfJob)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ina.aggregation import protocols
 from ina.aggregation.entries import fields
+from ina.aggregation.entries.alone import PROGRAM as ALONE
 from ina.aggregation.entries.base import (
     ANNOTATION,
     BITMAP,
@@ -30,8 +31,8 @@ from ina.aggregation.entries.published import PROGRAM as PUBLISHED
 from ina.base.settings import nearest
 from ina.p4.runtime.p4info import P4Info
 
-__all__ = ["ANNOTATION", "BITMAP", "PUBLISHED", "Child", "Identity", "JobProgram", "Parent", "Place", "Sizes", "entries_of",
-           "lane_of", "pool_of", "program_named", "programs", "recognise"]
+__all__ = ["ALONE", "ANNOTATION", "BITMAP", "PUBLISHED", "Child", "Identity", "JobProgram", "Parent", "Place", "Sizes",
+           "entries_of", "lane_of", "pool_of", "program_named", "programs", "recognise"]
 
 
 UNSTATED = 512  # slots of a program that does not state how many it has: those of ours by default

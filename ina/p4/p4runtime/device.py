@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from ina.net.ports import Port, memory_pair
@@ -27,6 +28,7 @@ from ina.p4.runtime import (
     ProfileGroup,
     ProfileMember,
     Program,
+    Switch,
     TableEntry,
     Update,
     ValueSetEntry,
@@ -130,6 +132,15 @@ class Device(Closing):
             if self._committed is not None:
                 self._committed.switch.remove_port(number_in(self._committed.switch, number))
             del self._ports[number]
+
+    def set_link(self, number: int, rate: float, delay: float) -> None:
+        """Changes rate and delay of the link that a port sends into (`Switch.set_link`), also for pipelines to come."""
+        with self._lock:
+            port, link = self._ports[number]
+            self._ports[number] = port, replace(link or Link(), rate=rate, delay=delay)
+            if (switch := self.switch) is not None:
+                assert isinstance(switch, Switch)  # one of shards takes no links
+                switch.set_link(number_in(switch, number), rate, delay)
 
     # ---- pipelines
 

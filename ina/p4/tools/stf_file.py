@@ -174,6 +174,11 @@ def parse(text: str) -> list[Command]:
     return out
 
 
+def control(text: str) -> str:
+    """Returns a file without what tests send and expect; lines keep their numbers."""
+    return "\n".join("" if line.lstrip().lower().startswith(("packet", "expect")) else line for line in text.splitlines())
+
+
 def run(text: str, target: Target[H], file: str = "") -> Result:
     """Runs a file against a target. ``file``: its name, for messages. Raises StfError for files that cannot be run."""
     return _Runner(target, file).run(parse(text))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 from ina.base.native import lib
 from ina.p4.compiler.arch.tna_machine import TnaMachine
@@ -26,6 +27,7 @@ from ina.p4.runtime import (
     Update,
     ValueSetEntry,
 )
+from ina.p4.runtime.p4info import P4Info
 from ina.p4.runtime.replication import Groups, TrafficManager
 from ina.p4.tools.stf_file import FCS, MatchValue
 from ina.p4.tools.stf_numbers import Json, StfError
@@ -49,16 +51,13 @@ def port_count(pipes: int) -> int:
     return min(pipes * lib.INA_TNA_PIPE_PORTS or lib.INA_DROP_PORT, lib.INA_DROP_PORT)
 
 
-class CompiledTarget:
-    """`ina.p4.tools.stf_file.Target` on an embedded switch that is stepped. Clones go out by replication id 0."""
+class ControlPlane:
+    """Commands of `ina.p4.tools.stf_file.Target` that a control plane carries out, for a switch with the program of `p4info`;
+    `write` takes the updates. Clones go out by replication id 0."""
 
-    def __init__(self, compiled: CompiledProgram, ports: Iterable[int] = range(PORTS)) -> None:
-        self.p4info: Json = compiled.p4info
-        self.switch = Switch(compiled.so_path, max_frame=MAX_FRAME)
-        for port in ports:
-            if port < port_count(self.switch.pipes):
-                self.switch.add_port(port)
-        self.now = 0
+    def __init__(self, p4info: P4Info, write: Callable[[list[Update]], None]) -> None:
+        self.p4info: Json = p4info.message
+        self._info, self._write = p4info, write
         self.entries: list[TableEntry] = []
         self.groups: dict[int, list[tuple[int, int]]] = {}
         self.sessions: set[int] = set()
@@ -69,38 +68,101 @@ class CompiledTarget:
         return self._insert(TableEntry(table, match, action, dict(args), self._priority(table, priority)))
 
     def _insert(self, entry: TableEntry) -> TableEntry:
-        self.switch.write([Update("INSERT", entry)])
+        self._write([Update("INSERT", entry)])
         self.entries.append(entry)
         return entry
 
     def _priority(self, table: str, priority: int) -> int:
         """Returns P4Runtime's priority, from 1 and only where a table needs one; STF counts from 0."""
-        return priority + 1 if self.switch.p4info.table(table).needs_priority else 0
+        return priority + 1 if self._info.table(table).needs_priority else 0
 
     def set_default(self, table: str, action: str, args: dict[str, int]) -> None:
-        self.switch.write([Update("MODIFY", TableEntry(table, {}, action, dict(args), is_default=True))])
+        self._write([Update("MODIFY", TableEntry(table, {}, action, dict(args), is_default=True))])
 
     def clear_tables(self) -> None:
-        self.switch.write([Update("DELETE", entry) for entry in self.entries])
+        self._write([Update("DELETE", entry) for entry in self.entries])
         self.entries.clear()
-
-    def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        check_packet(port, frame, self.switch.pipes)
-        self.now += PERIOD
-        return self.switch.step(frame, port, self.now)
 
     def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
         replicas = [] if port is None else [(port, 0)]
         if group is not None:
             replicas = self.groups[group]
         entry = CloneSessionEntry(session, tuple(Replica(p, rid) for p, rid in replicas))
-        self.switch.write([Update("MODIFY" if session in self.sessions else "INSERT", entry)])
+        self._write([Update("MODIFY" if session in self.sessions else "INSERT", entry)])
         self.sessions.add(session)
 
     def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None:
         entry = MulticastGroupEntry(group, tuple(Replica(p, rid) for p, rid in replicas))
-        self.switch.write([Update("MODIFY" if group in self.groups else "INSERT", entry)])
+        self._write([Update("MODIFY" if group in self.groups else "INSERT", entry)])
         self.groups[group] = list(replicas)
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        self._write([Update("MODIFY", RegisterEntry(name, index, value))])
+
+    def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
+        self._write([Update("MODIFY", MeterEntry(name, index, MeterConfig(*rates[0], *rates[1])))])
+
+    def configure_direct_meter(self, table: str, entry: TableEntry, rates: list[tuple[float, int]]) -> None:
+        self._write([Update("MODIFY", DirectMeterEntry(entry, MeterConfig(*rates[0], *rates[1])))])
+
+    def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:
+        """Adds a member; members and groups count from 0, as in BMv2 and the interpreter."""
+        number = self.members[profile] = self.members.get(profile, -1) + 1
+        self._write([Update("INSERT", ProfileMember(profile, number, action, dict(args)))])
+        return number
+
+    def add_group(self, profile: str, members: list[int]) -> int:
+        number = self.member_groups[profile] = self.member_groups.get(profile, -1) + 1
+        self._write([Update("INSERT", ProfileGroup(profile, number, tuple((m, 1) for m in members)))])
+        return number
+
+    def point(
+        self, table: str, match: dict[str, MatchValue], *, member: int | None = None, group: int | None = None, priority: int = 0
+    ) -> TableEntry:
+        return self._insert(TableEntry(table, match, priority=self._priority(table, priority), member=member, group=group))
+
+    def fill_value_set(self, name: str, members: list[int]) -> None:
+        self._write([Update("MODIFY", ValueSetEntry(name, tuple(members)))])
+
+
+class RunningTarget(ControlPlane):
+    """`ina.p4.tools.stf_file.Target` on a switch that runs and forwards: it gets entries, and is not tested."""
+
+    def _untested(self) -> NoReturn:
+        raise StfError("the switch runs: its file has entries, groups, sessions, meters and registers to write, and nothing to "
+                       "send or to check")
+
+    def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        self._untested()
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]:
+        self._untested()
+
+    def read_direct_counter(self, table: str, entry: TableEntry) -> tuple[int, int]:
+        self._untested()
+
+    def read_register(self, name: str, index: int, half: int | None = None) -> int:
+        self._untested()
+
+    def digests(self) -> list[tuple[str, tuple[int, ...]]]:
+        self._untested()
+
+
+class CompiledTarget(ControlPlane):
+    """`ina.p4.tools.stf_file.Target` on an embedded switch that is stepped."""
+
+    def __init__(self, compiled: CompiledProgram, ports: Iterable[int] = range(PORTS)) -> None:
+        self.switch = Switch(compiled.so_path, max_frame=MAX_FRAME)
+        super().__init__(self.switch.p4info, self.switch.write)
+        for port in ports:
+            if port < port_count(self.switch.pipes):
+                self.switch.add_port(port)
+        self.now = 0
+
+    def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        check_packet(port, frame, self.switch.pipes)
+        self.now += PERIOD
+        return self.switch.step(frame, port, self.now)
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         packets, octets = self.switch.counter(name)[index]
@@ -119,34 +181,6 @@ class CompiledTarget:
     def read_register(self, name: str, index: int, half: int | None = None) -> int:
         words = [r["name"] for r in self.switch.program.layout["registers"] if r["name"].rpartition(".")[0] == name]
         return int(self.switch.register(words[half or 0] if words else name, index, pipe=0 if self.switch.pipes else None)[0])
-
-    def write_register(self, name: str, index: int, value: int) -> None:
-        self.switch.write([Update("MODIFY", RegisterEntry(name, index, value))])
-
-    def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
-        self.switch.write([Update("MODIFY", MeterEntry(name, index, MeterConfig(*rates[0], *rates[1])))])
-
-    def configure_direct_meter(self, table: str, entry: TableEntry, rates: list[tuple[float, int]]) -> None:
-        self.switch.write([Update("MODIFY", DirectMeterEntry(entry, MeterConfig(*rates[0], *rates[1])))])
-
-    def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:
-        """Adds a member; members and groups count from 0, as in BMv2 and the interpreter."""
-        number = self.members[profile] = self.members.get(profile, -1) + 1
-        self.switch.write([Update("INSERT", ProfileMember(profile, number, action, dict(args)))])
-        return number
-
-    def add_group(self, profile: str, members: list[int]) -> int:
-        number = self.member_groups[profile] = self.member_groups.get(profile, -1) + 1
-        self.switch.write([Update("INSERT", ProfileGroup(profile, number, tuple((m, 1) for m in members)))])
-        return number
-
-    def point(
-        self, table: str, match: dict[str, MatchValue], *, member: int | None = None, group: int | None = None, priority: int = 0
-    ) -> TableEntry:
-        return self._insert(TableEntry(table, match, priority=self._priority(table, priority), member=member, group=group))
-
-    def fill_value_set(self, name: str, members: list[int]) -> None:
-        self.switch.write([Update("MODIFY", ValueSetEntry(name, tuple(members)))])
 
     def digests(self) -> list[tuple[str, tuple[int, ...]]]:
         return [(d.name, tuple(d.fields.values())) for d in self.switch.digests()[0]]

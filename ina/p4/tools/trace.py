@@ -71,9 +71,7 @@ class Tracer(Observer):
 
     def __init__(self, program: CheckedProgram, entries: str = "", file: str = "", externs: Path | None = None) -> None:
         self._switch = Interpreter(program, externs=externs)
-        # A test's packets become empty lines, so that lines keep their numbers; the others are the control plane's.
-        control = ["" if line.lstrip().startswith(("packet", "expect")) else line for line in entries.splitlines()]
-        stf.run("\n".join(control), InterpreterTarget(self._switch, p4info.build(program)), file)
+        stf.run(stf.control(entries), InterpreterTarget(self._switch, p4info.build(program)), file)
         self._switch.machine.observer = self
         self._lines: list[str] = []
         self._states: list[str] = []

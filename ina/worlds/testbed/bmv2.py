@@ -52,7 +52,7 @@ class Bmv2Forwarder(PortedSwitch):
                 self.switch.add_port(INNER + number, self._bmv2.port(number).handle)
                 self.switch.write(insert(_patch(number, INNER + number), _patch(INNER + number, number)))
             self._remote = self._bmv2.remote(program)
-            self.write([*description.layer2[name], *description.guards[name]])
+            description.fill(name, program.p4info, self.write)
 
     def write(self, updates: Iterable[Update]) -> None:
         with self._alive() as remote:

@@ -6,7 +6,7 @@ It is a JSON file that ina/worlds/testbed/mininet.py writes. All else (ports, ro
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,10 @@ from ina.base import documents
 from ina.net.ports import Faults, longest_frame
 from ina.p4.runtime.embedded import Link as Egress
 from ina.p4.runtime.entities import Update
+from ina.p4.runtime.p4info import P4Info
+from ina.p4.tools import stf_file
+from ina.p4.tools.stf_numbers import StfError
+from ina.p4.tools.stf_target import RunningTarget
 from ina.topology import routes
 from ina.topology.topology import Link, Node, Topology
 
@@ -85,7 +89,8 @@ class Description:
     ``ina.worlds.testbed.switch_kinds.KINDS``. ``cables``: what links between switches are made of, ``memory`` (then all switches
     are in one process) or ``veth``. ``captures``: by interface, the pcap file. ``folder``: where switches may have files, named
     after them; the writer of the description removes it. ``link_probe``: s between two probes of each link between switches, 0:
-    no probes; ``link_misses``: probes in a row that have not come when it is down."""
+    no probes; ``link_misses``: probes in a row that have not come when it is down. ``entries``: None for a protocol's program;
+    those of a program alone by switch, as an STF file's name and text."""
 
     topology: Topology
     namespaces: dict[str, int]
@@ -96,13 +101,14 @@ class Description:
     folder: str = ""
     link_probe: float = LINK_PROBE
     link_misses: int = LINK_MISSES
+    entries: dict[str, list[list[str]]] | None = None
 
     def write(self, path: Path) -> None:
         topology = self.topology
         plain = {"name": topology.name, "mtu": topology.mtu, "buffer": topology.buffer,
                  "nodes": [node.name for node in topology.nodes], "links": [asdict(link) for link in topology.links]}
         fields = {key: getattr(self, key) for key in ("namespaces", "kind", "cables", "seed", "captures", "folder", "link_probe",
-                                                       "link_misses")}
+                                                       "link_misses", "entries")}
         path.write_text(json.dumps({"topology": plain, **fields}))
 
     @classmethod
@@ -158,6 +164,19 @@ class Description:
     def layer2(self) -> dict[str, list[Update]]:
         """``forwarding`` of the whole network."""
         return self.forwarding()
+
+    def fill(self, switch: str, p4info: P4Info, write: Callable[[list[Update]], None]) -> None:
+        """Writes a switch's first entries, with ``write``. Raises documents.Unreadable: a file of entries does not fit
+        the program; what writing raises."""
+        if self.entries is None:
+            write([*self.layer2[switch], *self.guards[switch]])
+            return
+        target = RunningTarget(p4info, write)
+        for file, text in self.entries.get(switch, ()):
+            try:
+                stf_file.run(stf_file.control(text), target, file)
+            except StfError as error:
+                raise documents.Unreadable(f"{error} (for switch {switch})") from error
 
     @cached_property
     def guards(self) -> dict[str, list[Update]]:

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.base.closing import closing_on_error
 from ina.net.ports import Port, memory_pair, open_packet
-from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.embedded import Link, Switch
 from ina.p4.runtime.entities import E, SwitchTarget, Update
 from ina.p4.runtime.tna_entities import front_panel
 from ina.worlds.testbed.description import Description, HostPort, Trunk, Wire
@@ -102,7 +102,7 @@ class PortedSwitch:
         self._opened: dict[int, Port] = {}
         self._from_host: set[int] = set()
         self._lossy: set[int] = set()
-        self.switch = Switch(program, buffer=description.topology.buffer, max_frame=description.max_frame)
+        self._load(program)
         numbers = [port.number for port in description.ports if port.switch == name]
         numbers += [number for trunk in description.trunks for _, number, _ in trunk.ends(name)]
         if self.switch.pipes and (none := sorted(set(numbers).difference(front_panel(self.switch.pipes)))):
@@ -120,10 +120,24 @@ class PortedSwitch:
                         opened.with_faults(rx=trunk.wire.faults(side))
                     self._add(number, opened, interface, trunk.wire)
 
+    @property
+    def switch(self) -> Switch:
+        return self._switch
+
+    def _load(self, program: Any) -> None:
+        self._switch = self._make(program)
+
+    def _make(self, program: Any) -> Switch:
+        return Switch(program, buffer=self._description.topology.buffer, max_frame=self._description.max_frame)
+
     def start(self) -> None:
-        # The network gets processors first, so that links are not slower while hosts compute.
-        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)  # this thread and those that it starts
+        self._prefer()
         self.switch.start(yields=0, nap=NAP)
+
+    @staticmethod
+    def _prefer() -> None:
+        """Gives the network processors first, so that links are not slower while hosts compute."""
+        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)  # this thread and those that it starts
 
     @property
     def _ring(self) -> int:
@@ -147,13 +161,19 @@ class PortedSwitch:
             self._lossy.add(number)
         if path := self._description.captures.get(interface):
             port.with_capture(path)
-        self.switch.add_port(number, port.handle, wire.egress)
+        self._plug(number, port, wire.egress)
+
+    def _plug(self, number: int, port: Port, egress: Link) -> None:
+        self.switch.add_port(number, port.handle, egress)
 
     def set_link(self, number: int, rate: float, delay: float, inbound: bool) -> None:
         if inbound:
             self._opened[number].set_link(rate, delay)
         else:
-            self.switch.set_link(number, rate, delay)
+            self._set_egress(number, rate, delay)
+
+    def _set_egress(self, number: int, rate: float, delay: float) -> None:
+        self.switch.set_link(number, rate, delay)
 
     def ports(self) -> dict[int, PortCounts]:
         return {number: self._counts(number, port) for number, port in self._opened.items()}
@@ -173,10 +193,13 @@ class PortedSwitch:
         )
 
     def close(self) -> None:
-        self.switch.close()
+        self._unload()
         for port in self._opened.values():
             port.close()
         self._opened.clear()
+
+    def _unload(self) -> None:
+        self.switch.close()
 
 
 class EmbeddedForwarder(PortedSwitch):
@@ -186,7 +209,7 @@ class EmbeddedForwarder(PortedSwitch):
                  cables: dict[Trunk, Cable] | None = None):
         super().__init__(name, program, description, board, cables)
         with closing_on_error(self.close):
-            self.write([*description.layer2[name], *description.guards[name]])
+            description.fill(name, program.p4info, self.write)
             self.start()
 
     def write(self, updates: Iterable[Update]) -> None:

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
@@ -114,13 +114,13 @@ class Network:
     files of the packets at ``points`` (ina/topology/points.py). ``job_slots``: as the switch process's. ``kind`` of the switches:
     embedded (all in one process), process (each in one) or bmv2. ``cables`` between switches: memory or veth; default memory
     where the kind can, else veth. ``link_probe`` (s between probes of links between switches, 0: none) and ``link_misses``:
-    as Description's.
+    as Description's. ``entries``: the program is alone, no protocol's; by switch, names and texts of STF files with its entries.
     """
 
     def __init__(self, topology: Topology, program: Path, defines: dict[str, str], *, seed: int = 1,
                  capture: Path | None = None, points: Sequence[str] = ("all",), job_slots: int | None = None,
                  kind: str = "embedded", cables: str | None = None, link_probe: float = LINK_PROBE,
-                 link_misses: int = LINK_MISSES):
+                 link_misses: int = LINK_MISSES, entries: Mapping[str, Sequence[tuple[str, str]]] | None = None):
         self.topology = topology
         for kinds, members, most, reason in (("hosts", topology.hosts, MOST_HOSTS, "each is a namespace and a process here"),
                                              ("links", topology.links, MOST_CABLES, "each is two network interfaces here")):
@@ -143,6 +143,10 @@ class Network:
             raise TopologyError(f"INA_RUN_DIR: {self.socket} is too long for the path of a socket")
         self._program, self._defines, self._job_slots = program, defines, job_slots
         self._seed, self._probes = seed, (link_probe, link_misses)
+        self._entries = None if entries is None else {switch: [list(each) for each in files] for switch, files in entries.items()}
+        if unknown := sorted(set(self._entries or ()) - {switch.name for switch in topology.switches}):
+            raise TopologyError(f"entries for {unknown[0]!r}: {topology.name} has the switches "
+                                + ", ".join(switch.name for switch in topology.switches))
         self._state: State | None = None
         self._process: SwitchProcess | None = None
 
@@ -236,7 +240,7 @@ class Network:
         state.add(files=[path, Path(self.socket), *p4runtime_sockets])
         namespaces = {host.name: os.stat(f"/proc/{self.pid(host.name)}/ns/net").st_ino for host in hosts}
         Description(self.topology, namespaces, self._kind, self._cables, self._seed, self._captures, str(run_dir()),
-                    *self._probes).write(path)
+                    *self._probes, self._entries).write(path)
         Path(self.socket).unlink(missing_ok=True)  # left by an earlier network: nobody listens, as we hold the lock
         process = self._process = SwitchProcess(self._program, self._defines, self.socket, self._job_slots,
                                                 module="ina.worlds.testbed.switch_process", arguments=["--network", str(path)])

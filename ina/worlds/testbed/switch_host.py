@@ -22,7 +22,7 @@ from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.switch_host import Summary, plug_in, plug_server_in
 from ina.aggregation.controller.transaction import REFUSED
 from ina.aggregation.controller.worker_ports import Plug
-from ina.aggregation.entries import PUBLISHED
+from ina.aggregation.entries import ALONE, PUBLISHED, Sizes
 from ina.worlds.testbed import switch_kinds
 from ina.worlds.testbed.description import Description
 from ina.worlds.testbed.forwarder import PortCounts
@@ -41,7 +41,10 @@ class NetworkSwitch:
         self.topology = description.topology
         kind = switch_kinds.KINDS[description.kind]
         loaded = kind.load(program, defines)
-        self.job_program, sizes = job_program_of(program, loaded.p4info)
+        if description.entries is None:
+            self.job_program, sizes = job_program_of(program, loaded.p4info)
+        else:
+            self.job_program, sizes = ALONE, Sizes(0, 0)
         if self.job_program is PUBLISHED:
             raise ValueError(f"{program}: {PUBLISHED.only_local}")
         self._summary: Summary = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
@@ -81,6 +84,9 @@ class NetworkSwitch:
         """No-op: switches get their guard entries when they start, and end with this process."""
 
     def reroute(self, down: Collection[str]) -> None:
+        """Makes layer 2 go around what is down; a program alone keeps its entries, which are its owner's."""
+        if self.job_program is ALONE:
+            return
         for switch, entries in self._description.forwarding(down).items():
             if switch not in down and (updates := changed(self._layer2[switch], entries)):
                 with suppress(*REFUSED):

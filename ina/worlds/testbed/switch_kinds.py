@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -52,7 +53,23 @@ def compiled(program: Path, defines: Mapping[str, str]) -> Program:
 
 def embedded(program: Program, description: Description, board: LinkBoard) -> dict[str, Forwarder]:
     """Starts all switches in this process."""
-    return together(description, lambda name, cables: EmbeddedForwarder(name, program, description, board, cables))
+    make = forwarder_of(description)
+    return together(description, lambda name, cables: make(name, program, description, board, cables))
+
+
+def forwarder_of(description: Description) -> type[EmbeddedForwarder]:
+    """Returns what embedded switches of the network are: for a program alone those that P4Runtime clients drive, if gRPC is
+    here."""
+    if description.entries is None or not p4runtime_here():
+        return EmbeddedForwarder
+    from ina.worlds.testbed.served_forwarder import ServedForwarder
+
+    return ServedForwarder
+
+
+def p4runtime_here() -> bool:
+    """Returns True if gRPC is installed; it is not imported before switches are forked."""
+    return importlib.util.find_spec("grpc") is not None
 
 
 def together(description: Description, make: Callable[[str, Cables], Forwarder]) -> dict[str, Forwarder]:
@@ -74,9 +91,10 @@ def together(description: Description, make: Callable[[str, Cables], Forwarder])
 def processes(program: Program, description: Description, board: LinkBoard) -> dict[str, Forwarder]:
     """Forks a process for each switch."""
     forwarders: dict[str, ForkedForwarder] = {}
+    make = forwarder_of(description)
     with closing_on_error(partial(close, forwarders)):
         for name in description.switches:
-            forwarders[name] = ForkedForwarder(name, partial(EmbeddedForwarder, name, program, description, board))
+            forwarders[name] = ForkedForwarder(name, partial(make, name, program, description, board))
         for forwarder in forwarders.values():
             forwarder.wait_ready()
     return dict(forwarders)
