@@ -139,7 +139,8 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 $(VENV)/built: $(SOURCES) setup.py pyproject.toml | $(VENV)/installed
 	@.ci/system cc
 	@echo '==> compiled part (ina._native)'
-	@$(call quietly,$(VENV)/bin/pip install --no-build-isolation --no-deps -e .)
+	@bash -o pipefail -c '$(VENV)/bin/pip install -v --no-build-isolation --no-deps -e . 2>&1 | tee $(VENV)/setup.log | \
+		sed -un "s/^ *\(compiled [0-9]* of .*\)/    \1/p"' || { cat $(VENV)/setup.log; exit 1; }
 	@touch $@
 
 $(VENV)/p4runtime: pyproject.toml constraints.txt | $(VENV)/installed
