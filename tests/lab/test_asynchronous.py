@@ -3,6 +3,7 @@ that every method learns."""
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,15 +11,18 @@ from capabilities import need
 
 from ina.base.settings import ConfigError
 from ina.lab.kinds import asynchronous
-from ina.lab.kinds.asynchronous import METHODS, Asynchronous, Learned, StaleSum
+from ina.lab.kinds.asynchronous import Asynchronous, Learned
 from ina.lab.results import why
 from ina.lab.results.record import load
+from ina.lab.virtual.judge import Judge, StaleSum
 from ina.lab.virtual.learning import Task
+from ina.lab.virtual.methods import METHODS, further
 from ina.lab.virtual.virtual_network import WrongSum
 
 pytestmark = pytest.mark.build
 need("cc")
 
+ROOT = Path(__file__).parents[2]
 WORKERS = 8
 BASE = Asynchronous(updates=800, evaluate=800, width=4, rate=10e9)  # one packet
 HARMONIC = sum(1 / i for i in range(1, WORKERS + 1))
@@ -83,13 +87,7 @@ def test_an_adaptive_bound_waits_less_than_the_lower_one_and_is_nearer_than_the_
     ([0.0, 1.0], [0.0], 0),         # nothing is known of the slowest one
 ])
 def test_dssp_goes_on_for_as_long_as_it_then_waits_least(own, other, more):
-    class Known:
-        number, clocks, pushes = 0, np.array([4, 0]), [own, other]
-
-    class Run:
-        config = Asynchronous(workers=2, method="dssp", bound=1, upper=12)
-
-    assert asynchronous._Run._further(Run, Known) == more
+    assert further(own, other, most=11) == more
 
 
 def test_a_synchronous_training_is_that_of_one_process():
@@ -120,11 +118,17 @@ def test_every_method_learns_and_a_replay_is_the_same(method):
         assert summary["target_s"] < learnt(method="synchronous", **keys).summary()["target_s"]
 
 
-@pytest.mark.parametrize("method", METHODS[1:])
+@pytest.mark.parametrize("method", [*METHODS][1:])
 def test_a_pole_is_balanced_sooner_than_by_sums_of_all(method):
     keys = {"task": "cartpole", "updates": 640, "evaluate": 40, "width": 16}
     reached, synchronous = (learnt(method=each, **keys).summary()["target_s"] for each in (method, "synchronous"))
     assert reached and synchronous and reached < synchronous
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_guide_has_a_row_of_what_it_does_and_one_of_what_it_reached(method):
+    guide = (ROOT / "docs" / "guide" / "experiments.md").read_text()
+    assert guide.count(f"\n| `{method}` |") >= 2, "the table of methods, and those of five seeds"
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -161,9 +165,9 @@ def test_a_bound_that_is_not_kept_is_noticed(monkeypatch, method):
         offer = asynchronous._Run._offer
 
         def stale(run, worker, update):
-            run.config, config = replace(run.config, method="softsync", splits=2), run.config
+            run.stalest, known = None, run.stalest
             offer(run, worker, update)
-            run.config = config
+            run.stalest = known
 
         monkeypatch.setattr(asynchronous._Run, "_offer", stale)
     else:
@@ -173,12 +177,12 @@ def test_a_bound_that_is_not_kept_is_noticed(monkeypatch, method):
 
 
 def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
-    check, apply = asynchronous._Run._check, asynchronous._Run._apply
-    monkeypatch.setattr(asynchronous._Run, "_check", lambda run, worker, number, out, contributors: check(
-        run, worker, number, out + np.float32(1e-3) * (worker == 5), contributors))
+    check, apply = Judge.check_sum, asynchronous._Run._apply
+    monkeypatch.setattr(Judge, "check_sum", lambda judge, worker, number, out, contributors: check(
+        judge, worker, number, out + np.float32(1e-3) * (worker == 5), contributors))
     with pytest.raises(WrongSum, match="sum 0: worker 5 has another one"):
         replace(BASE, updates=80).measure()
-    monkeypatch.setattr(asynchronous._Run, "_check", check)
+    monkeypatch.setattr(Judge, "check_sum", check)
 
     def apply_otherwise(run, worker, time):
         worker.parameters = worker.parameters + np.float32(1e-6) * (worker.number == 5)

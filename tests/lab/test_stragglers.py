@@ -8,9 +8,10 @@ from capabilities import need
 
 from ina.base.settings import ConfigError
 from ina.lab.kinds import stragglers
-from ina.lab.kinds.stragglers import DRAWN, Stragglers
+from ina.lab.kinds.stragglers import Stragglers
 from ina.lab.results import why
 from ina.lab.results.record import load
+from ina.lab.virtual.offering import DRAWN
 
 pytestmark = pytest.mark.build
 need("cc")

@@ -14,12 +14,11 @@ Compute times are drawn, gradients are of whole numbers, and every sum is compar
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ina.aggregation import protocols
 from ina.aggregation.lane import INT32
 from ina.aggregation.worker.arrivals import Arrivals
 from ina.aggregation.worker.offer import Offer
@@ -29,22 +28,15 @@ from ina.base.settings import key
 from ina.lab import limits
 from ina.lab.kind import Check, Finding, Measured, Row
 from ina.lab.virtual import virtual_network
+from ina.lab.virtual.offering import Offering
 from ina.lab.virtual.simulated import SUMS, sums
 from ina.lab.virtual.timeline import Timeline
-from ina.lab.virtual.virtual_network import Networked, WrongSum
+from ina.lab.virtual.virtual_network import WrongSum
 from ina.net.ports import PS
 from ina.worlds.virtual.fabric import Fabric, FabricJob
 from ina.worlds.virtual.network import Completion
 
 LATE = ("abort", "drop", "carry")
-OFFERING = tuple(name for name in protocols.names() if protocols.has_offers(name))
-DRAWN: dict[str, Callable[[np.random.Generator], float]] = {  # with a mean of 1
-    "exponential": lambda rng: rng.exponential(),
-    "lognormal": lambda rng: rng.lognormal(-0.5, 1.0),
-    "pareto": lambda rng: (1 + rng.pareto(2.0)) / 2,  # shape 2: no variance
-    "half": lambda rng: (1 + rng.exponential()) / 2,  # half of it constant, half exponential
-    "constant": lambda rng: 1.0,
-}
 WARM = 0.1  # of the steps, which are not measured: workers begin together
 
 
@@ -82,29 +74,18 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Stragglers(Networked):
+class Stragglers(Offering):
     """Steps of training whose sums are of the first workers that are ready, in virtual time."""
 
     kind: str = key("stragglers", "what is done: stragglers", choices=("stragglers",))
     name: str = key("stragglers", "the results folder's name begins with it")
-    protocol: str = key(protocols.offering(), "what switch and workers speak: one that can choose the workers of a sum",
-                        choices=OFFERING)
-    workers: int = key(8, "workers, each at a host of its own", limits.WORKERS)
-    least: int = key(0, "workers that are enough for a sum; 0: all", Range(0, 32, "workers", "workers"))
     dynamic: bool = key(False, "how many are enough each worker chooses for each sum, from `least` on, by earlier sums' times")
     late: str = key("abort", "what a late worker does: abort, drop or carry", choices=LATE)
     deadline: float = key(0.0, "s after a worker has given, from which on the sum of those that have is enough for it; 0: none",
                           limits.TIME)
     ahead: int = key(4, "steps that a worker takes part in before it comes to them", Range(0, 16, "sums", "under way"))
     steps: int = key(1000, "stop after this many, at least 10", limits.STEPS)
-    computing: float = key(0.1, "s that a worker computes in a step, on average", limits.TIME)
-    distribution: str = key("exponential", f"of these times: {', '.join(DRAWN)}", choices=tuple(DRAWN))
-    straggler: float = key(1.0, "how many times slower worker 0 computes", Range(1, 1000))
     elements: int = key(10_000, "of the gradient, float32", limits.ELEMENTS)
-    dtype: str = key("float32", "float32", choices=("float32",))
-    rto_min: float = key(1e-3, "least retransmission time-out, s", limits.TIME)
-    rto_max: float = key(1.0, "largest, s; also between two questions of a worker that waits", limits.TIME)
-    timeout: float = key(10_000.0, "virtual seconds after which a sum has failed", limits.TIME)
 
     rows = (
         Row("step_ms", "step, mean, ms", "step", "{:.2f}"),
@@ -119,12 +100,8 @@ class Stragglers(Networked):
 
     def checks(self) -> Iterator[Check]:
         yield from super().checks()
-        yield self.least <= self.workers, "least", f"at most {self.workers}, the workers"
-        yield self.algorithm == "in-network" and self.stripes == 1, "algorithm", "in-network, with one stripe"
-        yield self.jobs == 1, "jobs", "1"
         yield not self.dynamic or self.least > 0, "least", "1 or more, with dynamic"
         yield self.steps >= 10, "steps", "10 or more"
-        yield self.check != "keyed", "check", "off or sum"
 
     @property
     def enough(self) -> str:
@@ -198,8 +175,7 @@ class _Run:
         if worker.owes:
             self._give(worker)
             return
-        slow = self.config.straggler if worker.number == 0 else 1.0
-        seconds = slow * self.config.computing * DRAWN[self.config.distribution](worker.rng)
+        seconds = self.config.seconds(worker.number, worker.rng)
         worker.token += 1
         token, began = worker.token, self.network.now
         self.network.plan(began + round(seconds * PS), lambda: self._computed(worker, token, began))

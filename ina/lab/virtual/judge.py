@@ -1,0 +1,92 @@
+"""Judge of a training by sums of some workers' updates: compares each sum with the updates that it names, each copy of the
+parameters with the others of its version, and each bound with the numbers of the sums."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+
+import numpy as np
+
+from ina.aggregation import protocols
+from ina.lab import oracle
+from ina.lab.virtual.virtual_network import WrongSum
+
+
+class StaleSum(WrongSum):
+    """A sum has an update that is staler than the method allows, or a worker was too far ahead."""
+
+
+class Judge:
+    """Record of a training of ``workers`` workers. ``method`` is named in errors; ``enough`` workers complete a sum.
+
+    Attributes:
+        versions: that an update was computed at, by sum and worker it was offered to and by.
+        sets: contributors, by sum.
+    """
+
+    def __init__(self, method: str, workers: int, enough: int, protocol: str):
+        self.method, self.workers, self.enough, self.protocol = method, workers, enough, protocol
+        self.versions: dict[tuple[int, int], int] = {}
+        self.sets: dict[int, tuple[int, ...]] = {}
+        self._values: dict[tuple[int, int], np.ndarray] = {}
+        self._checked: Counter[int] = Counter()  # workers, by sum
+        self._copies: dict[int, tuple[bytes, int]] = {}  # digest of each version, and how many have it
+        self._begun: list[tuple[int, int]] = []  # version and worker, whenever one began
+
+    def offer(self, number: int, worker: int, version: int, values: np.ndarray) -> None:
+        """Notes an update, computed at ``version``, that a worker offers to a sum."""
+        self.versions[number, worker], self._values[number, worker] = version, values
+
+    def begin(self, version: int, worker: int) -> None:
+        """Notes that a worker that has applied ``version`` sums begins to compute."""
+        self._begun.append((version, worker))
+
+    def check_sum(self, worker: int, number: int, out: np.ndarray, contributors: tuple[int, ...]) -> None:
+        """Compares a sum that a worker is given with the updates that it names. Raises WrongSum."""
+        if self.sets.setdefault(number, contributors) != contributors:
+            raise WrongSum(f"sum {number}: worker {worker} is told the contributors {contributors}, others {self.sets[number]}")
+        if len(contributors) < self.enough:
+            raise WrongSum(f"sum {number} is of {len(contributors)} workers, expected {self.enough} or more")
+        given = [self._values[number, each] for each in contributors]
+        right, error = oracle.expected(given, len(given), self.protocol, protocols.SUM)
+        if not np.all(np.abs(out - right) <= error):
+            raise WrongSum(f"sum {number}: worker {worker} has another one than that of the workers {contributors}")
+        self._checked[number] += 1
+        if self._checked[number] == self.workers:
+            for each in range(self.workers):
+                self._values.pop((number, each), None)
+
+    def check_copy(self, worker: int, version: int, parameters: np.ndarray) -> None:
+        """Compares a worker's copy with others of its version. Raises WrongSum."""
+        digest = hashlib.sha256(parameters.tobytes()).digest()
+        known, count = self._copies.get(version, (digest, 0))
+        if digest != known:
+            raise WrongSum(f"version {version} of worker {worker} is another one than that of others")
+        self._copies[version] = known, count + 1
+        if count + 1 == self.workers:
+            del self._copies[version]
+
+    def staleness(self, sums: int) -> list[int]:
+        """Returns that of each update in the first ``sums`` sums."""
+        return [number - self.versions[number, each] for number in range(sums) for each in self.sets[number]]
+
+    def check_bounds(self, sums: int, stalest: int | None, ahead: int | None) -> int:
+        """Walks through the first ``sums`` sums again, by their numbers. Returns by how many updates a worker was ahead of the
+        slowest where it began, at most.
+
+        Raises:
+            StaleSum: an update is more than ``stalest`` sums stale, or a worker was more than ``ahead`` updates ahead.
+        """
+        if stalest is not None and (most := max(self.staleness(sums))) > stalest:
+            raise StaleSum(f"an update of staleness {most}, expected at most {stalest} with {self.method}")
+        clocks, done, apart = np.zeros(self.workers, int), 0, 0
+        for version, worker in sorted(self._begun):
+            while done < version:
+                clocks[list(self.sets[done])] += 1
+                done += 1
+            apart = max(apart, int(clocks[worker] - clocks.min()))
+            if ahead is not None and apart > ahead:
+                raise StaleSum(f"worker {worker} began at version {version}, {apart} updates ahead of the slowest; expected at "
+                               f"most {ahead} with {self.method}")
+        return apart

@@ -1,0 +1,82 @@
+"""Methods of asynchronous training, one entry each: when a sum is complete, who waits, and how old an update may be.
+
+A new method is an entry here, and a row of the table in docs/guide/experiments.md. `synchronous` is the base: a sum is of all
+workers, each waits for the sum that has its update, and a sum is divided by those that are in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Terms(NamedTuple):
+    """Keys of a run that say what its method allows: see ina/lab/kinds/asynchronous.py. ``least`` is 0: as the method has it."""
+
+    workers: int
+    least: int
+    splits: int
+    bound: int
+    upper: int
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method.
+
+    Attributes:
+        about: in one line, for people.
+        enough: number of workers whose updates complete a sum.
+        waits: a worker computes nothing until a sum has its update.
+        shares: a sum is divided by all workers, so that each update counts the same; else by those that are in it.
+        stalest: largest staleness of an update that is sent, in sums; None: any.
+        ahead: most updates by which a worker is ahead of the slowest one where it begins; None: any.
+        predicts: a worker that reaches the `bound` goes on, up to ``ahead``, if it then waits less (``further``).
+        keeps: a worker computes on a copy of its own, which it replaces by the shared one after `fetch` updates.
+        local: steps of a worker that make an update, where nothing is said.
+    """
+
+    about: str
+    enough: Callable[[Terms], int] = lambda terms: terms.workers
+    waits: bool = True
+    shares: bool = False
+    stalest: Callable[[Terms], int | None] = lambda terms: None
+    ahead: Callable[[Terms], int | None] = lambda terms: None
+    predicts: bool = False
+    keeps: bool = False
+    local: int = 1
+
+
+METHODS = {
+    "synchronous": Method("the sum of all; all wait", stalest=lambda terms: 0),
+    "first": Method("of the first `least`; who is late gives to a later sum (after Chen et al., arXiv 1604.00981)",
+                    enough=lambda terms: terms.least or terms.workers - terms.workers // 4),
+    "iswitch": Method("of the first `least`; nobody waits; what is staler than `bound` is not sent (Li et al., ISCA 2019)",
+                      enough=lambda terms: terms.least or -(-terms.workers // 2), waits=False,
+                      stalest=lambda terms: terms.bound),
+    "softsync": Method("of the first workers/`splits`; nobody waits (n-softsync; Zhang et al., arXiv 1511.05950)",
+                       enough=lambda terms: terms.workers // terms.splits, waits=False, shares=True),
+    "ssp": Method("of each by itself; a worker is at most `bound` updates ahead of the slowest (Ho et al., NIPS 2013)",
+                  enough=lambda terms: 1, shares=True, ahead=lambda terms: terms.bound),
+    "dssp": Method("the same with a bound of `bound` to `upper`, chosen at each stop by predicted times (Zhao et al., ICDCS'19)",
+                   enough=lambda terms: 1, shares=True, ahead=lambda terms: terms.upper, predicts=True),
+    "downpour": Method("of each by itself, of `local` steps on a copy of its own, which it replaces by the shared one after "
+                       "`fetch` updates; nobody waits (Dean et al., NIPS 2012)",
+                       enough=lambda terms: 1, waits=False, shares=True, keeps=True, local=2),
+    "local": Method("the average of what `local` steps of each have changed; with `outer_momentum` DiLoCo (arXiv 2311.08105)",
+                    enough=lambda terms: terms.least or terms.workers, local=8),
+}
+
+
+def further(own: list[float], slowest: list[float], most: int) -> int:
+    """Returns how many updates beyond the bound, 0 to ``most``, a worker makes before it waits: as many as have it wait least for
+    the slowest worker's next update, if both take as long as for their latest (Zhao et al., ICDCS 2019). ``own``, ``slowest``:
+    when the last two updates of each came, s; fewer are known at the beginning."""
+    if len(own) < 2 or len(slowest) < 2 or slowest[1] <= slowest[0]:
+        return 0
+    every, wait = slowest[1] - slowest[0], dict[int, float]()
+    for more in range(most + 1):
+        end = own[1] + more * (own[1] - own[0])
+        wait[more] = max(slowest[1] + every - end, (slowest[1] - end) % every)
+    return min(wait, key=lambda more: (wait[more], more))
