@@ -199,6 +199,7 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
     ({"method": "dssp", "bound": 5, "upper": 4}, "upper = 4: expected 5 or more"),
     ({"outer": "adagrad", "outer_momentum": 0.5}, "outer_momentum = 0.5: expected 0 with adagrad"),
     ({"task": "cartpole", "own": 0.5}, "own = 0.5: expected 0 with cartpole"),
+    ({"task": "cartpole", "batch": 20}, "batch = 20: expected a multiple of 8"),
     ({"updates": 7}, "updates = 7: expected 8 or more"), ({"task": "go"}, "task = 'go'"),
     ({"payload": False}, "payload = False: expected true"), ({"jobs": 2}, "jobs = 2: expected 1"),
     ({"algorithm": "ring"}, "algorithm = 'ring': expected in-network"), ({"own": 1.5}, "own = 1.5"),

@@ -63,3 +63,26 @@ def test_a_pole_can_be_balanced_but_not_at_once():
     for _ in range(150):
         parameters = parameters - task.update(parameters, 0, rng, 64, 0.2, 1)
     assert before < 0.5 and task.score(parameters) > 0.9 and parameters.dtype == np.float32
+
+
+def test_a_worker_keeps_its_poles_and_draws_nothing_for_others():
+    """Two updates are those of one pair of poles, from the same generator."""
+    task, rng, other = Balancing(1, 4, 1), np.random.default_rng(3), np.random.default_rng(3)
+    parameters, poles = task.initial(), Poles(2, other)
+    for _ in range(3):
+        expected = np.float32(0.1) * task._gradient(parameters, poles, other)
+        assert np.allclose(task.update(parameters, 0, rng, 16, 0.1, 1), expected, atol=1e-6)
+        assert rng.bit_generator.state == other.bit_generator.state, "nothing is drawn for poles that nobody has"
+
+
+@pytest.mark.parametrize("batch", [0, 7, 12])
+def test_a_batch_that_is_no_whole_number_of_pushes_for_each_pole_is_refused(batch):
+    with pytest.raises(ValueError, match=f"batch = {batch}: expected a multiple of 8"):
+        Balancing(1, 4, 1).update(np.zeros(35, np.float32), 0, np.random.default_rng(0), batch, 0.1, 1)
+
+
+def test_another_number_of_poles_is_refused():
+    task, rng = Balancing(1, 4, 1), np.random.default_rng(0)
+    task.update(task.initial(), 0, rng, 16, 0.1, 1)
+    with pytest.raises(ValueError, match="batch = 24: expected 16, as before"):
+        task.update(task.initial(), 0, rng, 24, 0.1, 1)

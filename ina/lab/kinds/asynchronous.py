@@ -29,7 +29,7 @@ from ina.lab import limits
 from ina.lab.kind import Check, Finding, Measured, Row
 from ina.lab.results import report
 from ina.lab.virtual import virtual_network
-from ina.lab.virtual.balancing import Balancing
+from ina.lab.virtual.balancing import ROLLOUT, Balancing
 from ina.lab.virtual.judge import Judge
 from ina.lab.virtual.learning import Task
 from ina.lab.virtual.methods import METHODS, Method, Terms, further
@@ -163,6 +163,8 @@ class Asynchronous(Offering):
         yield self.outer_momentum < 1, "outer_momentum", "0 up to, not including, 1"
         yield self.outer == "sgd" or not self.outer_momentum, "outer_momentum", "0 with adagrad"
         yield self.own == 0 or self.task == "classes", "own", "0 with cartpole"
+        whole = self.task != "cartpole" or self.batch % ROLLOUT == 0
+        yield whole, "batch", f"a multiple of {ROLLOUT}, the pushes of a pole, with cartpole"
         yield self.outer_lr > 0, "outer_lr", "more than 0"
         yield self.updates >= self.workers * self.local, "updates", f"{self.workers * self.local} or more, one of each worker"
 

@@ -72,8 +72,15 @@ class Balancing:
 
     def update(self, parameters: np.ndarray, worker: int, rng: np.random.Generator, batch: int, lr: float,
                steps: int) -> np.ndarray:
-        """Returns by how much ``parameters`` fall in so many steps of SGD, each on the next ``batch`` pushes of a worker."""
-        poles = self._poles.setdefault(worker, Poles(max(1, batch // ROLLOUT), rng))
+        """Returns by how much ``parameters`` fall in so many steps of SGD, each on the next ``batch`` pushes of a worker: ROLLOUT
+        for each of its poles. Raises ValueError: not so many for each, or for other poles than before."""
+        if batch % ROLLOUT or not batch:
+            raise ValueError(f"batch = {batch}: expected a multiple of {ROLLOUT}, the pushes of a pole")
+        if worker not in self._poles:
+            self._poles[worker] = Poles(batch // ROLLOUT, rng)
+        poles = self._poles[worker]
+        if len(poles.ages) * ROLLOUT != batch:
+            raise ValueError(f"batch = {batch}: expected {len(poles.ages) * ROLLOUT}, as before: a worker keeps its poles")
         now = parameters
         for _ in range(steps):
             now = now - np.float32(lr) * self._gradient(now, poles, rng)
