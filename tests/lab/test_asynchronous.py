@@ -154,6 +154,29 @@ def test_weights_of_stale_updates_and_memories_of_sums_make_a_difference():
         assert run.scores != plain and run.scores[-1][2] > 0.3
 
 
+def test_a_large_batch_learns_as_many_small_ones_if_the_learning_rate_grows_with_it():
+    """The linear scaling rule: with eight times as many points in a step, and an eighth of the steps, the same points teach the
+    same at a rate that is eight times larger (Goyal et al., arXiv 1706.02677, section 2.1), and less at the same one."""
+    keys = {"lr": 0.05, "width": 16, "evaluate": 20}
+    small = learnt(batch=4, updates=3200, **keys).scores[-1][2]
+    large, unscaled = (learnt(batch=32, updates=400, lr_points=points, **keys).scores[-1][2] for points in (32, 0))
+    assert large == pytest.approx(small, abs=0.03) and unscaled < small - 0.1
+
+
+@pytest.mark.parametrize(("done", "rate"), [(0, 0.1), (100, 0.1 + 0.3 / 4), (400, 0.4), (4000, 0.4)])
+def test_a_learning_rate_rises_by_equal_amounts_to_the_scaled_one(done, rate):
+    config = replace(BASE, lr=0.1, batch=16, lr_points=32, warmup=400)  # eight workers' points are four times as many
+    assert config.rate_at(done) == pytest.approx(rate)
+    assert replace(config, warmup=0).rate_at(0) == pytest.approx(0.4) and replace(BASE, lr=0.1).rate_at(done) == 0.1
+
+
+def test_workers_begin_at_the_rate_of_the_warm_up(monkeypatch):
+    rates, update = [], Task.update
+    monkeypatch.setattr(Task, "update", lambda task, *rest: rates.append(rest[4]) or update(task, *rest))
+    replace(BASE, lr=0.1, lr_points=32, warmup=16, updates=24).measure()
+    assert rates[:24] == pytest.approx(8 * [0.1] + 8 * [0.25] + 8 * [0.4])
+
+
 def test_workers_with_classes_of_their_own_drift_apart_in_local_steps():
     alike, own = (learnt(method="local", local=32, own=part, updates=2560, width=16).summary() for part in (0.0, 1.0))
     assert alike["score"] > own["score"] + 0.03
@@ -200,6 +223,8 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
     ({"outer": "adagrad", "outer_momentum": 0.5}, "outer_momentum = 0.5: expected 0 with adagrad"),
     ({"task": "cartpole", "own": 0.5}, "own = 0.5: expected 0 with cartpole"),
     ({"task": "cartpole", "batch": 20}, "batch = 20: expected a multiple of 8"),
+    ({"warmup": 5}, "warmup = 5: expected 0 without lr_points"),
+    ({"lr_points": 16, "method": "local", "local": 2}, "lr_points = 16: expected 0 with more than one local step"),
     ({"updates": 7}, "updates = 7: expected 8 or more"), ({"task": "go"}, "task = 'go'"),
     ({"payload": False}, "payload = False: expected true"), ({"jobs": 2}, "jobs = 2: expected 1"),
     ({"algorithm": "ring"}, "algorithm = 'ring': expected in-network"), ({"own": 1.5}, "own = 1.5"),

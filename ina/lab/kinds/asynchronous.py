@@ -126,6 +126,9 @@ class Asynchronous(Offering):
     width: int = key(16, "units of the hidden layer of what learns", Range(1, 4096))
     batch: int = key(16, "points of a step, or pushes: eight for each pole", Range(1, 8000))
     lr: float = key(0.0, "learning rate; 0: 0.5, with cartpole 0.1", limits.FACTOR)
+    lr_points: int = key(0, "points of a sum that the learning rate is for: with more of them it is as many times larger (linear "
+                         "scaling; Goyal et al.); 0: it stays as it is", Range(0, 10**9))
+    warmup: int = key(0, "updates, of one step each, during which the learning rate rises to the scaled one", limits.STEPS)
     own: float = key(0.0, "part of a worker's points that are of classes of its own: 0 (as dealt) to 1 (sorted)",
                      limits.PROBABILITY)
     target: float = key(0.0, "score whose time is reported: of classes test accuracy, of cartpole the part of 200 steps that "
@@ -163,6 +166,8 @@ class Asynchronous(Offering):
         yield self.outer_momentum < 1, "outer_momentum", "0 up to, not including, 1"
         yield self.outer == "sgd" or not self.outer_momentum, "outer_momentum", "0 with adagrad"
         yield self.own == 0 or self.task == "classes", "own", "0 with cartpole"
+        yield not self.warmup or self.lr_points > 0, "warmup", "0 without lr_points: there is nothing to rise to"
+        yield not self.lr_points or self.local == 1, "lr_points", "0 with more than one local step: a sum has no step of its own"
         whole = self.task != "cartpole" or self.batch % ROLLOUT == 0
         yield whole, "batch", f"a multiple of {ROLLOUT}, the pushes of a pole, with cartpole"
         yield self.outer_lr > 0, "outer_lr", "more than 0"
@@ -182,6 +187,15 @@ class Asynchronous(Offering):
     def enough(self) -> int:
         """Workers whose updates complete a sum."""
         return self.way.enough(self.terms)
+
+    def rate_at(self, done: int) -> float:
+        """Returns the learning rate after so many updates in sums, of one step each: `lr`, times the points of a sum over
+        `lr_points` (the linear scaling rule of Goyal et al., arXiv 1706.02677, section 2.1), to which it rises by the same amount
+        with each update of the `warmup` (section 2.2)."""
+        if not self.lr_points:
+            return self.lr
+        times = (self.workers if self.way.shares else self.enough) * self.batch / self.lr_points
+        return self.lr * (1 + (times - 1) * min(1.0, done / self.warmup if self.warmup else 1.0))
 
     @property
     def work(self) -> str:
@@ -313,7 +327,8 @@ class _Run:
         version, begin = worker.version, worker.parameters
         if worker.own is not None and worker.computed % config.fetch:
             version, begin = worker.own
-        values = self.task.update(begin, worker.number, worker.data, config.batch, config.lr, config.local)
+        rate = config.rate_at(int(worker.clocks.sum()) * config.local)
+        values = self.task.update(begin, worker.number, worker.data, config.batch, rate, config.local)
         if config.way.keeps:
             worker.own = version, begin - values
         worker.computed += 1
