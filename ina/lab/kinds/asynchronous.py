@@ -54,7 +54,7 @@ class Kind(NamedTuple):
 
 
 TASKS = {
-    "classes": Kind(lambda config: Task(config.workers, config.width, config.own, config.seed), 0.5, 0.75),
+    "classes": Kind(lambda config: Task(config.workers // config.together, config.width, config.own, config.seed), 0.5, 0.75),
     "cartpole": Kind(lambda config: Balancing(config.workers, config.width, config.seed), 0.1, 0.975),
 }
 
@@ -113,6 +113,7 @@ class Asynchronous(Offering):
     bound: int = key(3, "iswitch: staleness, in sums; ssp, dssp: updates that a worker is ahead of the slowest, at most",
                      Range(0, 1000))
     upper: int = key(0, "dssp: the same at most, where waiting does not pay; 0: bound + 12", Range(0, 2000))
+    copies: int = key(2, "backup: workers that compute the same update, of which the first counts", Range(1, 32))
     damping: str = key("none", "a stale update's weight: none (1), inverse (1/staleness, from 1 on), exponential (2/e to that)",
                        choices=("none", "inverse", "exponential"))
     local: int = key(0, "steps of a worker that make an update; 0: 1, with local 8, with downpour 2", Range(0, 10**6))
@@ -161,6 +162,8 @@ class Asynchronous(Offering):
     def checks(self) -> Iterator[Check]:
         yield from super().checks()
         yield self.method != "softsync" or self.splits <= self.workers, "splits", f"at most {self.workers}, the workers"
+        yield self.workers % self.together == 0, "copies", f"a divisor of {self.workers}, the workers"
+        yield not self.way.backups or self.task == "classes", "task", f"classes with {self.method}: a pole is one worker's"
         yield self.upper >= self.bound, "upper", f"{self.bound} or more, the bound"
         yield self.payload, "payload", "true: updates are real"
         yield self.outer_momentum < 1, "outer_momentum", "0 up to, not including, 1"
@@ -181,7 +184,12 @@ class Asynchronous(Offering):
     @property
     def terms(self) -> Terms:
         """Keys that say what the method allows."""
-        return Terms(self.workers, self.least, self.splits, self.bound, self.upper)
+        return Terms(self.workers, self.least, self.splits, self.bound, self.upper, self.copies)
+
+    @property
+    def together(self) -> int:
+        """Workers, one after the other, that compute the same update."""
+        return self.copies if self.way.backups else 1
 
     @property
     def enough(self) -> int:
@@ -246,6 +254,7 @@ class _Worker:
     own: tuple[int, np.ndarray] | None = None  # downpour: version, and the copy that it has made of that and works on
     computed: int = 0  # updates
     computing: bool = False
+    token: int = 0  # of what it computes; another one: that was stopped
     ready: deque[_Update] = field(default_factory=deque)  # not sent: what it has computed, behind what came too late for a sum
     offered: tuple[int, _Update] | None = None  # to which sum
     tickets: dict[int, int] = field(default_factory=dict)  # sum, by ticket
@@ -267,7 +276,7 @@ class _Run:
             _Worker(number, np.random.default_rng((config.seed, 3, number)), np.random.default_rng((config.seed, 4, number)),
                     first, np.zeros_like(first), np.zeros(config.workers, int), [[0.0] for _ in range(config.workers)])
             for number in range(config.workers)]
-        self.judge = Judge(config.method, config.workers, config.enough, config.protocol)
+        self.judge = Judge(config.method, config.workers, config.enough, config.protocol, config.together)
         self.scores = [(0.0, 0, self.task.score(first))]
         self.updates = self.dropped = self.waited = 0
         self._numbers = {machine: number for number, machine in enumerate(job.machines)}
@@ -282,7 +291,7 @@ class _Run:
         while worker.announced <= worker.version + config.ahead:
             out = worker.outs[worker.announced] = np.empty(self.task.parameters, np.float32)
             ticket = self.network.submit(self.job.machines[worker.number], None, out, tag=worker.announced,
-                                         offer=Offer(config.enough))
+                                         offer=Offer(config.enough, self._rivals(worker.number)))
             worker.tickets[ticket] = worker.announced
             worker.announced += 1
         while worker.ready and not worker.offered:
@@ -291,6 +300,11 @@ class _Run:
             self._compute(worker)
         elif not worker.computing and worker.idle is None:
             worker.idle = self.network.now
+
+    def _rivals(self, worker: int) -> list[int]:
+        """Returns those that compute the same as a worker."""
+        first = worker - worker % self.config.together
+        return [each for each in range(first, first + self.config.together) if each != worker]
 
     def _offer(self, worker: _Worker, update: _Update) -> None:
         """Offers an update to the first sum that the worker does not know to be over; or drops it: it would be too stale."""
@@ -328,18 +342,30 @@ class _Run:
         if worker.own is not None and worker.computed % config.fetch:
             version, begin = worker.own
         rate = config.rate_at(int(worker.clocks.sum()) * config.local)
-        values = self.task.update(begin, worker.number, worker.data, config.batch, rate, config.local)
+        piece, data = worker.number // config.together, worker.data
+        if config.way.backups:
+            data = np.random.default_rng((config.seed, 4, piece, version))
+        values = self.task.update(begin, piece, data, config.batch, rate, config.local)
         if config.way.keeps:
             worker.own = version, begin - values
         worker.computed += 1
         worker.spans.append((f"compute at version {version}", self.network.now / PS, self.network.now / PS + seconds))
-        update = _Update(values, version)
-        self.network.plan(self.network.now + round(seconds * PS), lambda: self._computed(worker, update))
+        update, token = _Update(values, version), worker.token
+        self.network.plan(self.network.now + round(seconds * PS), lambda: self._computed(worker, update, token))
 
-    def _computed(self, worker: _Worker, update: _Update) -> None:
+    def _computed(self, worker: _Worker, update: _Update, token: int) -> None:
+        if token != worker.token:
+            return
         worker.computing = False
         worker.ready.append(update)
         self.go_on(worker)
+
+    def _stop(self, worker: _Worker) -> None:
+        """Has the worker stop to compute what another one has given."""
+        name, began, _ = worker.spans[-1]
+        worker.spans[-1] = name, began, self.network.now / PS
+        worker.computing = False
+        worker.token += 1
 
     def completed(self, completion: Completion) -> None:
         """Takes a worker's sum, applies those whose turn it is, and has the worker go on."""
@@ -350,8 +376,10 @@ class _Run:
         self.judge.check_sum(worker.number, number, worker.outs[number], completion.event.contributors)
         if worker.offered and worker.offered[0] == number:
             update, worker.offered = worker.offered[1], None
-            if worker.number not in completion.event.contributors:
+            if worker.number not in completion.event.contributors and not self.config.way.backups:
                 worker.ready.appendleft(update)
+        if self.config.way.backups and worker.computing:
+            self._stop(worker)
         while worker.version in worker.arrived:
             self._apply(worker, completion.time)
         self.go_on(worker)

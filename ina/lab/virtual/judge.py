@@ -18,15 +18,16 @@ class StaleSum(WrongSum):
 
 
 class Judge:
-    """Record of a training of ``workers`` workers. ``method`` is named in errors; ``enough`` workers complete a sum.
+    """Record of a training of ``workers`` workers. ``method`` is named in errors; ``enough`` workers complete a sum; so many
+    ``copies`` in a row compute the same, of which a sum has one.
 
     Attributes:
         versions: that an update was computed at, by sum and worker it was offered to and by.
         sets: contributors, by sum.
     """
 
-    def __init__(self, method: str, workers: int, enough: int, protocol: str):
-        self.method, self.workers, self.enough, self.protocol = method, workers, enough, protocol
+    def __init__(self, method: str, workers: int, enough: int, protocol: str, copies: int = 1):
+        self.method, self.workers, self.enough, self.protocol, self.copies = method, workers, enough, protocol, copies
         self.versions: dict[tuple[int, int], int] = {}
         self.sets: dict[int, tuple[int, ...]] = {}
         self._values: dict[tuple[int, int], np.ndarray] = {}
@@ -48,6 +49,9 @@ class Judge:
             raise WrongSum(f"sum {number}: worker {worker} is told the contributors {contributors}, others {self.sets[number]}")
         if len(contributors) < self.enough:
             raise WrongSum(f"sum {number} is of {len(contributors)} workers, expected {self.enough} or more")
+        if len({each // self.copies for each in contributors}) < len(contributors):
+            raise WrongSum(f"sum {number} is of the workers {contributors}, expected one of each {self.copies} that compute the "
+                           "same")
         given = [self._values[number, each] for each in contributors]
         right, error = oracle.expected(given, len(given), self.protocol, protocols.SUM)
         if not np.all(np.abs(out - right) <= error):

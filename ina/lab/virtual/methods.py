@@ -19,6 +19,7 @@ class Terms(NamedTuple):
     splits: int
     bound: int
     upper: int
+    copies: int
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Method:
         ahead: most updates by which a worker is ahead of the slowest one where it begins; None: any.
         predicts: a worker that reaches the `bound` goes on, up to ``ahead``, if it then waits less (``further``).
         keeps: a worker computes on a copy of its own, which it replaces by the shared one after `fetch` updates.
+        backups: `copies` workers compute the same update, of which the first counts; who is late stops, and begins anew.
         local: steps of a worker that make an update, where nothing is said.
     """
 
@@ -45,6 +47,7 @@ class Method:
     ahead: Callable[[Terms], int | None] = lambda terms: None
     predicts: bool = False
     keeps: bool = False
+    backups: bool = False
     local: int = 1
 
 
@@ -52,6 +55,9 @@ METHODS = {
     "synchronous": Method("the sum of all; all wait", stalest=lambda terms: 0),
     "first": Method("of the first `least`; who is late gives to a later sum (after Chen et al., arXiv 1604.00981)",
                     enough=lambda terms: terms.least or terms.workers - terms.workers // 4),
+    "backup": Method("of the first of each `copies` workers, which compute the same (after Sandblaster's backups of a portion; "
+                     "Dean et al., NIPS 2012)",
+                     enough=lambda terms: terms.workers // terms.copies, stalest=lambda terms: 0, backups=True),
     "iswitch": Method("of the first `least`; nobody waits; what is staler than `bound` is not sent (Li et al., ISCA 2019)",
                       enough=lambda terms: terms.least or -(-terms.workers // 2), waits=False,
                       stalest=lambda terms: terms.bound),
