@@ -16,7 +16,7 @@ from ina.lab.results import why
 from ina.lab.results.record import load
 from ina.lab.virtual.judge import Judge, StaleSum
 from ina.lab.virtual.learning import Task
-from ina.lab.virtual.methods import METHODS, further
+from ina.lab.virtual.methods import METHODS, batches, further
 from ina.lab.virtual.virtual_network import WrongSum
 
 pytestmark = pytest.mark.build
@@ -127,6 +127,52 @@ def test_one_copy_of_each_is_a_sum_of_all_and_two_of_a_group_are_noticed(monkeyp
         replace(BASE, method="backup", updates=400).measure()
 
 
+def test_batches_are_as_large_as_workers_are_fast():
+    assert batches(np.array([1.0, 1.0, 1.0, 1.0]), 64) == [16, 16, 16, 16]
+    assert batches(np.array([1.0, 3.0]), 10) == [3, 7] and batches(np.array([0.0, 1.0]), 10) == [1, 9]
+    assert batches(np.array([2.0, 5.0, 1.0]), 3) == [1, 1, 1]
+    for seed in range(20):
+        speeds = np.random.default_rng(seed).exponential(size=7)
+        sizes = batches(speeds, 100)
+        assert sum(sizes) == 100 and np.all(np.abs(sizes - (1 + 93 * speeds / speeds.sum())) < 1)
+
+
+def test_balanced_batches_take_a_slow_worker_out_of_the_way_but_not_a_slow_wire():
+    """With constant times and one worker four times slower, a step of equal batches takes four means, and one of balanced ones
+    the points over all speeds, 8/7.25, or as much longer as whole points and one each make it. On wires that take a step's time
+    many times over there is nothing to win."""
+    keys = {"distribution": "constant", "straggler": 4.0, "updates": 160}
+    equal, balanced = (learnt(method=method, **keys) for method in ("synchronous", "balanced"))
+    assert equal.seconds / equal.sums == pytest.approx(0.04, rel=0.01)
+    settled = (balanced.seconds - 0.04) / (balanced.sums - 1)  # the first batches are equal
+    assert 0.01 * 8 / 7.25 <= settled <= 0.0131 and max(balanced.staleness) == 0
+    slow = {"rate": 2e5, "rto_min": 0.5, "updates": 40}
+    equal, balanced = (learnt(method=method, **keys | slow) for method in ("synchronous", "balanced"))
+    assert 1 < equal.seconds / balanced.seconds < 1.2
+
+
+def test_updates_of_balanced_batches_weigh_as_many_points_as_they_have(monkeypatch):
+    """A sum is that of all its points: the mean over workers of each update times its part of a mean batch."""
+    update, offer, own = Task.update, Judge.offer, []
+
+    def record(task, parameters, worker, rng, batch, lr, steps):
+        own.append((worker, batch, update(task, parameters, worker, rng, batch, lr, steps)))
+        return own[-1][2]
+
+    def compare(judge, number, worker, version, values):
+        _, batch, alone = next(each for each in own[::-1] if each[0] == worker)
+        assert np.array_equal(values[: len(alone)], np.float32(batch / 16) * alone)
+        assert np.flatnonzero(values[len(alone) :]).tolist() == [worker], "its speed among zeros"
+        offer(judge, number, worker, version, values)
+
+    monkeypatch.setattr(Task, "update", record)
+    monkeypatch.setattr(Judge, "offer", compare)
+    (run,) = replace(BASE, method="balanced", straggler=3.0, distribution="constant", updates=160).measure()
+    steps = [own[first : first + WORKERS] for first in range(0, WORKERS * run.sums, WORKERS)]
+    assert all(sum(batch for _, batch, _ in step) == 16 * WORKERS for step in steps)
+    assert np.mean([batch for worker, batch, _ in own[WORKERS:] if worker == 0]) < 10
+
+
 def test_one_local_step_is_a_synchronous_training():
     synchronous, local = learnt(updates=400, evaluate=80), learnt(method="local", local=1, updates=400, evaluate=80)
     assert synchronous.scores == local.scores and synchronous.staleness == local.staleness
@@ -143,7 +189,7 @@ def test_every_method_learns_and_a_replay_is_the_same(method):
         assert summary["target_s"] < learnt(method="synchronous", **keys).summary()["target_s"]
 
 
-@pytest.mark.parametrize("method", [method for method, way in METHODS.items() if method != "synchronous" and not way.backups])
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("synchronous", "backup", "balanced")])
 def test_a_pole_is_balanced_sooner_than_by_sums_of_all(method):
     keys = {"task": "cartpole", "updates": 640, "evaluate": 40, "width": 16}
     reached, synchronous = (learnt(method=each, **keys).summary()["target_s"] for each in (method, "synchronous"))
@@ -250,7 +296,7 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
     ({"warmup": 5}, "warmup = 5: expected 0 without lr_points"),
     ({"lr_points": 16, "method": "local", "local": 2}, "lr_points = 16: expected 0 with more than one local step"),
     ({"method": "backup", "copies": 3}, "copies = 3: expected a divisor of 8"),
-    ({"method": "backup", "task": "cartpole"}, "task = 'cartpole': expected classes with backup"),
+    ({"method": "backup", "task": "cartpole"}, "task = 'cartpole': expected classes with backup: a worker keeps its poles"),
     ({"updates": 7}, "updates = 7: expected 8 or more"), ({"task": "go"}, "task = 'go'"),
     ({"payload": False}, "payload = False: expected true"), ({"jobs": 2}, "jobs = 2: expected 1"),
     ({"algorithm": "ring"}, "algorithm = 'ring': expected in-network"), ({"own": 1.5}, "own = 1.5"),

@@ -32,7 +32,7 @@ from ina.lab.virtual import virtual_network
 from ina.lab.virtual.balancing import ROLLOUT, Balancing
 from ina.lab.virtual.judge import Judge
 from ina.lab.virtual.learning import Task
-from ina.lab.virtual.methods import METHODS, Method, Terms, further
+from ina.lab.virtual.methods import METHODS, Method, Terms, batches, further
 from ina.lab.virtual.offering import Offering
 from ina.lab.virtual.timeline import Timeline
 from ina.net.ports import PS
@@ -42,6 +42,8 @@ from ina.worlds.virtual.network import Completion
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+SMOOTHING = 0.1  # weight of the latest compute time in a worker's mean, for balanced batches
+FASTEST = 1e-3  # least mean, in means of all: nobody is taken for more than a thousand times faster
 SPANS = 200  # of each worker, in the trace
 
 
@@ -163,7 +165,8 @@ class Asynchronous(Offering):
         yield from super().checks()
         yield self.method != "softsync" or self.splits <= self.workers, "splits", f"at most {self.workers}, the workers"
         yield self.workers % self.together == 0, "copies", f"a divisor of {self.workers}, the workers"
-        yield not self.way.backups or self.task == "classes", "task", f"classes with {self.method}: a pole is one worker's"
+        single = not (self.way.backups or self.way.balances) or self.task == "classes"
+        yield single, "task", f"classes with {self.method}: a worker keeps its poles"
         yield self.upper >= self.bound, "upper", f"{self.bound} or more, the bound"
         yield self.payload, "payload", "true: updates are real"
         yield self.outer_momentum < 1, "outer_momentum", "0 up to, not including, 1"
@@ -239,7 +242,7 @@ class _Update:
 @dataclass
 class _Worker:
     """A worker. ``version``: sums that it has applied; ``clocks``: updates of each worker in these; ``pushes``: when the last two
-    of each came, s; ``memory``: momentum, or Adagrad's sums of squares."""
+    of each came, s; ``memory``: momentum, or Adagrad's sums of squares; ``sizes``: of all batches, points."""
 
     number: int
     times: np.random.Generator
@@ -248,6 +251,8 @@ class _Worker:
     memory: np.ndarray
     clocks: np.ndarray
     pushes: list[list[float]]
+    sizes: list[int]
+    pace: float = 0.0  # balanced: of its compute times for a mean batch, the mean; 0: it has none
     version: int = 0
     announced: int = 0
     allowed: int | None = None  # dssp: updates that it may still make before it waits; None: it is not ahead
@@ -274,11 +279,13 @@ class _Run:
         first = self.task.initial()
         self.workers = [
             _Worker(number, np.random.default_rng((config.seed, 3, number)), np.random.default_rng((config.seed, 4, number)),
-                    first, np.zeros_like(first), np.zeros(config.workers, int), [[0.0] for _ in range(config.workers)])
+                    first, np.zeros_like(first), np.zeros(config.workers, int), [[0.0] for _ in range(config.workers)],
+                    config.workers * [config.batch])
             for number in range(config.workers)]
         self.judge = Judge(config.method, config.workers, config.enough, config.protocol, config.together)
         self.scores = [(0.0, 0, self.task.score(first))]
         self.updates = self.dropped = self.waited = 0
+        self.length = self.task.parameters + (config.workers if config.way.balances else 0)  # of a sum
         self._numbers = {machine: number for number, machine in enumerate(job.machines)}
 
     @property
@@ -289,7 +296,7 @@ class _Run:
         """Does what the worker can do now: takes part in sums, offers its update, computes."""
         config = self.config
         while worker.announced <= worker.version + config.ahead:
-            out = worker.outs[worker.announced] = np.empty(self.task.parameters, np.float32)
+            out = worker.outs[worker.announced] = np.empty(self.length, np.float32)
             ticket = self.network.submit(self.job.machines[worker.number], None, out, tag=worker.announced,
                                          offer=Offer(config.enough, self._rivals(worker.number)))
             worker.tickets[ticket] = worker.announced
@@ -337,7 +344,8 @@ class _Run:
         self.waited += self.network.now - (self.network.now if worker.idle is None else worker.idle)
         worker.idle, worker.computing = None, True
         self.judge.begin(worker.version, worker.number)
-        seconds = config.seconds(worker.number, worker.times, config.local)
+        size = worker.sizes[worker.number]
+        seconds = size / config.batch * config.seconds(worker.number, worker.times, config.local)
         version, begin = worker.version, worker.parameters
         if worker.own is not None and worker.computed % config.fetch:
             version, begin = worker.own
@@ -345,13 +353,25 @@ class _Run:
         piece, data = worker.number // config.together, worker.data
         if config.way.backups:
             data = np.random.default_rng((config.seed, 4, piece, version))
-        values = self.task.update(begin, piece, data, config.batch, rate, config.local)
+        values = self.task.update(begin, piece, data, size, rate, config.local)
         if config.way.keeps:
             worker.own = version, begin - values
+        if config.way.balances:
+            values = self._weighted(worker, values, seconds)
         worker.computed += 1
         worker.spans.append((f"compute at version {version}", self.network.now / PS, self.network.now / PS + seconds))
         update, token = _Update(values, version), worker.token
         self.network.plan(self.network.now + round(seconds * PS), lambda: self._computed(worker, update, token))
+
+    def _weighted(self, worker: _Worker, values: np.ndarray, seconds: float) -> np.ndarray:
+        """Returns an update weighed by its batch, and behind it the worker's speed among zeros, so that a sum has all of them: it
+        follows from the worker's latest compute times, the last one of which took so many seconds."""
+        part = worker.sizes[worker.number] / self.config.batch
+        latest = seconds / (part * self.config.computing * self.config.local)
+        worker.pace = worker.pace + SMOOTHING * (latest - worker.pace) if worker.pace else latest
+        speeds = np.zeros(self.config.workers, np.float32)
+        speeds[worker.number] = 1 / max(worker.pace, FASTEST)
+        return np.concatenate([np.float32(part) * values, speeds])
 
     def _computed(self, worker: _Worker, update: _Update, token: int) -> None:
         if token != worker.token:
@@ -387,7 +407,10 @@ class _Run:
     def _apply(self, worker: _Worker, time: int) -> None:
         config, number = self.config, worker.version
         contributors = worker.arrived.pop(number)
-        average = worker.outs.pop(number) / np.float32(config.workers if config.way.shares else len(contributors))
+        total, speeds = np.split(worker.outs.pop(number), [self.task.parameters])
+        if config.way.balances:
+            worker.sizes = batches(np.maximum(speeds.astype(np.float64), 0), config.workers * config.batch)
+        average = total / np.float32(config.workers if config.way.shares else len(contributors))
         worker.parameters = worker.parameters - np.float32(config.outer_lr) * self._step(worker, average)
         worker.version += 1
         for each in contributors:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 
 class Terms(NamedTuple):
     """Keys of a run that say what its method allows: see ina/lab/kinds/asynchronous.py. ``least`` is 0: as the method has it."""
@@ -36,6 +38,7 @@ class Method:
         predicts: a worker that reaches the `bound` goes on, up to ``ahead``, if it then waits less (``further``).
         keeps: a worker computes on a copy of its own, which it replaces by the shared one after `fetch` updates.
         backups: `copies` workers compute the same update, of which the first counts; who is late stops, and begins anew.
+        balances: batches are as large as workers are fast (``batches``); speeds travel in the sum, behind the update.
         local: steps of a worker that make an update, where nothing is said.
     """
 
@@ -48,6 +51,7 @@ class Method:
     predicts: bool = False
     keeps: bool = False
     backups: bool = False
+    balances: bool = False
     local: int = 1
 
 
@@ -58,6 +62,8 @@ METHODS = {
     "backup": Method("of the first of each `copies` workers, which compute the same (after Sandblaster's backups of a portion; "
                      "Dean et al., NIPS 2012)",
                      enough=lambda terms: terms.workers // terms.copies, stalest=lambda terms: 0, backups=True),
+    "balanced": Method("the sum of all, whose batches are as large as they are fast (LB-BSP; Chen et al., arXiv 1806.02508)",
+                       stalest=lambda terms: 0, balances=True),
     "iswitch": Method("of the first `least`; nobody waits; what is staler than `bound` is not sent (Li et al., ISCA 2019)",
                       enough=lambda terms: terms.least or -(-terms.workers // 2), waits=False,
                       stalest=lambda terms: terms.bound),
@@ -86,3 +92,12 @@ def further(own: list[float], slowest: list[float], most: int) -> int:
         end = own[1] + more * (own[1] - own[0])
         wait[more] = max(slowest[1] + every - end, (slowest[1] - end) % every)
     return min(wait, key=lambda more: (wait[more], more))
+
+
+def batches(speeds: np.ndarray, points: int) -> list[int]:
+    """Returns how many of ``points`` points each worker computes: one, and of the others in proportion to its speed (after
+    LB-BSP), whole numbers by largest remainders. ``speeds``: float (workers,), in any unit; ``points`` are at least so many."""
+    exact = 1 + (points - len(speeds)) * speeds / speeds.sum()
+    whole = np.floor(exact).astype(int)
+    whole[np.argsort(whole - exact, kind="stable")[: points - whole.sum()]] += 1
+    return [int(each) for each in whole]
