@@ -16,6 +16,7 @@ from ina.lab.results import why
 from ina.lab.results.record import load
 from ina.lab.virtual.judge import Judge, StaleSum
 from ina.lab.virtual.learning import Task
+from ina.lab.virtual.masks import Masks
 from ina.lab.virtual.methods import METHODS, batches, further
 from ina.lab.virtual.virtual_network import WrongSum
 
@@ -159,11 +160,11 @@ def test_updates_of_balanced_batches_weigh_as_many_points_as_they_have(monkeypat
         own.append((worker, batch, update(task, parameters, worker, rng, batch, lr, steps)))
         return own[-1][2]
 
-    def compare(judge, number, worker, version, values):
+    def compare(judge, number, worker, version, values, plain):
         _, batch, alone = next(each for each in own[::-1] if each[0] == worker)
         assert np.array_equal(values[: len(alone)], np.float32(batch / 16) * alone)
         assert np.flatnonzero(values[len(alone) :]).tolist() == [worker], "its speed among zeros"
-        offer(judge, number, worker, version, values)
+        offer(judge, number, worker, version, values, plain)
 
     monkeypatch.setattr(Task, "update", record)
     monkeypatch.setattr(Judge, "offer", compare)
@@ -247,6 +248,27 @@ def test_workers_begin_at_the_rate_of_the_warm_up(monkeypatch):
     assert rates[:24] == pytest.approx(8 * [0.1] + 8 * [0.25] + 8 * [0.4])
 
 
+@pytest.mark.parametrize("keys", [{}, {"method": "local", "local": 4, "loss": 0.02, "duplicate": 0.02}, {"protocol": "ps"}])
+def test_masks_cancel_in_the_switch_and_training_is_that_without_them(monkeypatch, keys):
+    """The judge compares each sum with that of the unmasked numbers, to the bit; training differs from that with floats by
+    rounding."""
+    sent, offer = [], Judge.offer
+    monkeypatch.setattr(Judge, "offer", lambda judge, *rest: sent.append(rest) or offer(judge, *rest))
+    masked, floats = (replace(BASE, updates=320, evaluate=80, masked=on, **keys).measure()[0] for on in (True, False))
+    assert [score for *_, score in masked.scores] == pytest.approx([score for *_, score in floats.scores], abs=0.02)
+    covered = [(values, plain) for *_, values, plain in sent if plain is not None]
+    assert len(covered) >= masked.sums * WORKERS and all(values.dtype == np.int32 for values, _ in covered)
+    assert all(np.mean(values == plain) < 0.01 for values, plain in covered)
+
+
+def test_masks_that_do_not_cancel_are_noticed(monkeypatch):
+    cover = Masks.cover
+    monkeypatch.setattr(Masks, "cover", lambda masks, worker, number, values: cover(
+        masks, worker, number + (worker == 5), values))
+    with pytest.raises(WrongSum, match="sum 0: masks of the workers .* do not cancel"):
+        replace(BASE, masked=True, updates=80).measure()
+
+
 def test_workers_with_classes_of_their_own_drift_apart_in_local_steps():
     alike, own = (learnt(method="local", local=32, own=part, updates=2560, width=16).summary() for part in (0.0, 1.0))
     assert alike["score"] > own["score"] + 0.03
@@ -297,6 +319,7 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
     ({"lr_points": 16, "method": "local", "local": 2}, "lr_points = 16: expected 0 with more than one local step"),
     ({"method": "backup", "copies": 3}, "copies = 3: expected a divisor of 8"),
     ({"method": "backup", "task": "cartpole"}, "task = 'cartpole': expected classes with backup: a worker keeps its poles"),
+    ({"masked": True, "method": "first"}, "masked = True: expected false with sums of 6 of 8"),
     ({"updates": 7}, "updates = 7: expected 8 or more"), ({"task": "go"}, "task = 'go'"),
     ({"payload": False}, "payload = False: expected true"), ({"jobs": 2}, "jobs = 2: expected 1"),
     ({"algorithm": "ring"}, "algorithm = 'ring': expected in-network"), ({"own": 1.5}, "own = 1.5"),

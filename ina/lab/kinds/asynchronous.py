@@ -32,6 +32,7 @@ from ina.lab.virtual import virtual_network
 from ina.lab.virtual.balancing import ROLLOUT, Balancing
 from ina.lab.virtual.judge import Judge
 from ina.lab.virtual.learning import Task
+from ina.lab.virtual.masks import Masks, parts, whole
 from ina.lab.virtual.methods import METHODS, Method, Terms, batches, further
 from ina.lab.virtual.offering import Offering
 from ina.lab.virtual.timeline import Timeline
@@ -115,6 +116,8 @@ class Asynchronous(Offering):
     bound: int = key(3, "iswitch: staleness, in sums; ssp, dssp: updates that a worker is ahead of the slowest, at most",
                      Range(0, 1000))
     upper: int = key(0, "dssp: the same at most, where waiting does not pay; 0: bound + 12", Range(0, 2000))
+    masked: bool = key(False, "updates travel as whole numbers under masks of each two workers, which cancel in a sum of all: "
+                       "who sees a worker's packets learns nothing of it")
     copies: int = key(2, "backup: workers that compute the same update, of which the first counts", Range(1, 32))
     damping: str = key("none", "a stale update's weight: none (1), inverse (1/staleness, from 1 on), exponential (2/e to that)",
                        choices=("none", "inverse", "exponential"))
@@ -167,6 +170,8 @@ class Asynchronous(Offering):
         yield self.workers % self.together == 0, "copies", f"a divisor of {self.workers}, the workers"
         single = not (self.way.backups or self.way.balances) or self.task == "classes"
         yield single, "task", f"classes with {self.method}: a worker keeps its poles"
+        alone = not self.masked or self.enough == self.workers
+        yield alone, "masked", f"false with sums of {self.enough} of {self.workers}: masks of those that are missing would stay"
         yield self.upper >= self.bound, "upper", f"{self.bound} or more, the bound"
         yield self.payload, "payload", "true: updates are real"
         yield self.outer_momentum < 1, "outer_momentum", "0 up to, not including, 1"
@@ -286,6 +291,7 @@ class _Run:
         self.scores = [(0.0, 0, self.task.score(first))]
         self.updates = self.dropped = self.waited = 0
         self.length = self.task.parameters + (config.workers if config.way.balances else 0)  # of a sum
+        self.masks = Masks(config.seed, config.workers)
         self._numbers = {machine: number for number, machine in enumerate(job.machines)}
 
     @property
@@ -296,7 +302,7 @@ class _Run:
         """Does what the worker can do now: takes part in sums, offers its update, computes."""
         config = self.config
         while worker.announced <= worker.version + config.ahead:
-            out = worker.outs[worker.announced] = np.empty(self.length, np.float32)
+            out = worker.outs[worker.announced] = np.empty(self.length, np.int32 if config.masked else np.float32)
             ticket = self.network.submit(self.job.machines[worker.number], None, out, tag=worker.announced,
                                          offer=Offer(config.enough, self._rivals(worker.number)))
             worker.tickets[ticket] = worker.announced
@@ -321,8 +327,11 @@ class _Run:
             self.dropped += 1
             return
         weight = {"none": 1.0, "inverse": 1 / max(1, stale), "exponential": (np.e / 2) ** -stale}[self.config.damping]
-        values = np.ascontiguousarray(update.values * np.float32(weight))
-        self.judge.offer(number, worker.number, update.version, values)
+        values, plain = np.ascontiguousarray(update.values * np.float32(weight)), None
+        if self.config.masked:
+            plain = whole(values, self.config.workers)
+            values = self.masks.cover(worker.number, number, plain)
+        self.judge.offer(number, worker.number, update.version, values, plain)
         worker.offered = number, update
         ticket = next(ticket for ticket, each in worker.tickets.items() if each == number)
         self.network.amend(ticket, values)
@@ -407,7 +416,8 @@ class _Run:
     def _apply(self, worker: _Worker, time: int) -> None:
         config, number = self.config, worker.version
         contributors = worker.arrived.pop(number)
-        total, speeds = np.split(worker.outs.pop(number), [self.task.parameters])
+        out = worker.outs.pop(number)
+        total, speeds = np.split(parts(out) if config.masked else out, [self.task.parameters])
         if config.way.balances:
             worker.sizes = batches(np.maximum(speeds.astype(np.float64), 0), config.workers * config.batch)
         average = total / np.float32(config.workers if config.way.shares else len(contributors))

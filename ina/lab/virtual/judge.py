@@ -31,12 +31,15 @@ class Judge:
         self.versions: dict[tuple[int, int], int] = {}
         self.sets: dict[int, tuple[int, ...]] = {}
         self._values: dict[tuple[int, int], np.ndarray] = {}
+        self._plain: dict[tuple[int, int], np.ndarray] = {}
         self._checked: Counter[int] = Counter()  # workers, by sum
         self._copies: dict[int, tuple[bytes, int]] = {}  # digest of each version, and how many have it
         self._begun: list[tuple[int, int]] = []  # version and worker, whenever one began
 
-    def offer(self, number: int, worker: int, version: int, values: np.ndarray) -> None:
-        """Notes an update, computed at ``version``, that a worker offers to a sum."""
+    def offer(self, number: int, worker: int, version: int, values: np.ndarray, plain: np.ndarray | None = None) -> None:
+        """Notes an update, computed at ``version``, that a worker offers to a sum; ``plain``: int32, what is under the masks."""
+        if plain is not None:
+            self._plain[number, worker] = plain
         self.versions[number, worker], self._values[number, worker] = version, values
 
     def begin(self, version: int, worker: int) -> None:
@@ -56,10 +59,14 @@ class Judge:
         right, error = oracle.expected(given, len(given), self.protocol, protocols.SUM)
         if not np.all(np.abs(out - right) <= error):
             raise WrongSum(f"sum {number}: worker {worker} has another one than that of the workers {contributors}")
+        plain = [self._plain[number, each] for each in contributors if (number, each) in self._plain]
+        if plain and not np.array_equal(out, np.sum(plain, axis=0, dtype=np.int64)):
+            raise WrongSum(f"sum {number}: masks of the workers {contributors} do not cancel")
         self._checked[number] += 1
         if self._checked[number] == self.workers:
             for each in range(self.workers):
                 self._values.pop((number, each), None)
+                self._plain.pop((number, each), None)
 
     def check_copy(self, worker: int, version: int, parameters: np.ndarray) -> None:
         """Compares a worker's copy with others of its version. Raises WrongSum."""
