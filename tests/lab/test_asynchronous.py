@@ -274,6 +274,11 @@ def test_workers_with_classes_of_their_own_drift_apart_in_local_steps():
     assert alike["score"] > own["score"] + 0.03
 
 
+def test_workers_with_few_classes_drift_apart_in_local_steps():
+    alike, few = (learnt(method="local", local=32, concentration=each, updates=2560, width=16).summary() for each in (0.0, 0.05))
+    assert alike["score"] > few["score"] + 0.03
+
+
 @pytest.mark.parametrize("method", ["iswitch", "ssp", "dssp"])
 def test_a_bound_that_is_not_kept_is_noticed(monkeypatch, method):
     if method == "iswitch":
@@ -320,6 +325,7 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
     ({"method": "backup", "copies": 3}, "copies = 3: expected a divisor of 8"),
     ({"method": "backup", "task": "cartpole"}, "task = 'cartpole': expected classes with backup: a worker keeps its poles"),
     ({"masked": True, "method": "first"}, "masked = True: expected false with sums of 6 of 8"),
+    ({"concentration": 0.5, "own": 0.5}, "concentration = 0.5: expected 0 with cartpole, and with own"),
     ({"updates": 7}, "updates = 7: expected 8 or more"), ({"task": "go"}, "task = 'go'"),
     ({"payload": False}, "payload = False: expected true"), ({"jobs": 2}, "jobs = 2: expected 1"),
     ({"algorithm": "ring"}, "algorithm = 'ring': expected in-network"), ({"own": 1.5}, "own = 1.5"),

@@ -56,6 +56,20 @@ def test_each_point_is_one_workers(workers, skew):
         assert low < own < high, "of the class that a worker has most of"
 
 
+@pytest.mark.parametrize("concentration", [0.01, 0.1, 1.0])
+def test_shares_of_classes_are_of_a_dirichlet_distribution(concentration):
+    """Each point is one worker's, as many each. Of the first worker, whose shares no other one has limited, a share's variance
+    over seeds is p (1 - p) / (10 a + 1) with p = 1/10, and what drawing 200 points adds."""
+    shares = []
+    for seed in range(12):
+        task = Task(40, 4, 0.0, seed, concentration)
+        assert np.array_equal(np.sort(np.concatenate(task._pieces)), np.arange(TRAINED))
+        assert [len(piece) for piece in task._pieces] == [TRAINED // 40] * 40
+        shares.append(np.bincount(task._points[1][task._pieces[0]], minlength=CLASSES) / 200)
+    variance, drawn = np.mean((np.array(shares) - 0.1) ** 2), 0.09 / (CLASSES * concentration + 1)
+    assert variance == pytest.approx(drawn + (0.09 - drawn) / 200, rel=0.35)
+
+
 def test_the_task_can_be_learnt_but_not_at_once():
     task = Task(4, 16, 0.0, 1)
     parameters, rng = task.initial(), np.random.default_rng(0)

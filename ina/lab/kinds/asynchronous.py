@@ -57,7 +57,8 @@ class Kind(NamedTuple):
 
 
 TASKS = {
-    "classes": Kind(lambda config: Task(config.workers // config.together, config.width, config.own, config.seed), 0.5, 0.75),
+    "classes": Kind(lambda config: Task(config.workers // config.together, config.width, config.own, config.seed,
+                                        config.concentration), 0.5, 0.75),
     "cartpole": Kind(lambda config: Balancing(config.workers, config.width, config.seed), 0.1, 0.975),
 }
 
@@ -137,6 +138,8 @@ class Asynchronous(Offering):
     warmup: int = key(0, "updates, of one step each, during which the learning rate rises to the scaled one", limits.STEPS)
     own: float = key(0.0, "part of a worker's points that are of classes of its own: 0 (as dealt) to 1 (sorted)",
                      limits.PROBABILITY)
+    concentration: float = key(0.0, "of the Dirichlet distribution of a worker's classes: the smaller, the fewer it has; 0: as "
+                               "`own` says", limits.FACTOR)
     target: float = key(0.0, "score whose time is reported: of classes test accuracy, of cartpole the part of 200 steps that "
                         "the pole stands; 0: 0.75, with cartpole 0.975", limits.PROBABILITY)
     evaluate: int = key(80, "updates, of one step each, between two measurements of the score", Range(1, 10**9))
@@ -177,6 +180,9 @@ class Asynchronous(Offering):
         yield self.outer_momentum < 1, "outer_momentum", "0 up to, not including, 1"
         yield self.outer == "sgd" or not self.outer_momentum, "outer_momentum", "0 with adagrad"
         yield self.own == 0 or self.task == "classes", "own", "0 with cartpole"
+        drawn = not self.concentration or (self.task == "classes" and not self.own)
+        yield drawn, "concentration", "0 with cartpole, and with own"
+        yield not 0 < self.concentration < 1e-3, "concentration", "0, or 0.001 or more"
         yield not self.warmup or self.lr_points > 0, "warmup", "0 without lr_points: there is nothing to rise to"
         yield not self.lr_points or self.local == 1, "lr_points", "0 with more than one local step: a sum has no step of its own"
         whole = self.task != "cartpole" or self.batch % ROLLOUT == 0

@@ -19,12 +19,14 @@ TRAINED, TESTED = 8000, 2000  # points
 @dataclass(frozen=True)
 class Task:
     """The points of ``workers`` workers. ``skew``: the part of a worker's points that are of classes of its own, 0 (points are
-    dealt at random) to 1 (sorted by class, each worker has a piece)."""
+    dealt at random) to 1 (sorted by class, each worker has a piece). ``concentration``: of a symmetric Dirichlet distribution,
+    from which a worker's shares of the classes are drawn (after Hsu et al., arXiv 1909.06335); 0: as ``skew`` says."""
 
     workers: int
     hidden: int
     skew: float
     seed: int
+    concentration: float = 0.0
     _shapes: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -88,8 +90,27 @@ class Task:
     def _pieces(self) -> list[np.ndarray]:
         """Numbers of each worker's points."""
         rng = np.random.default_rng((self.seed, 2))
+        if self.concentration:
+            return self._drawn_pieces(rng)
         dealt = rng.permutation(TRAINED)
         own = round(self.skew * TRAINED)
         by_class = dealt[:own][np.argsort(self._points[1][dealt[:own]], kind="stable")]
         return [np.concatenate(pieces) for pieces in zip(np.array_split(by_class, self.workers),
                                                          np.array_split(dealt[own:], self.workers), strict=True)]
+
+    def _drawn_pieces(self, rng: np.random.Generator) -> list[np.ndarray]:
+        """Returns the same, as many for each worker as for others, of shares that are drawn for each; the share of a class that
+        has no points left goes to others."""
+        dealt = rng.permutation(TRAINED)
+        left = [list(dealt[self._points[1][dealt] == each]) for each in range(CLASSES)]
+        pieces = []
+        for size in (len(piece) for piece in np.array_split(dealt, self.workers)):
+            shares, mine = rng.dirichlet(np.full(CLASSES, self.concentration)), list[int]()
+            while len(mine) < size:
+                there = np.array([bool(points) for points in left])
+                odds = shares * there if np.any(shares * there) else there.astype(float)
+                for each, count in enumerate(rng.multinomial(size - len(mine), odds / odds.sum())):
+                    mine += left[each][:count]
+                    del left[each][:count]
+            pieces.append(np.array(mine))
+        return pieces
