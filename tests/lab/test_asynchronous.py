@@ -280,6 +280,18 @@ def test_workers_with_few_classes_drift_apart_in_local_steps():
     assert alike["score"] > few["score"] + 0.03
 
 
+def test_a_late_update_of_who_waits_is_not_hidden(monkeypatch):
+    offer = asynchronous._Run._offer
+
+    def older(run, worker, update):
+        update.version -= worker.version > 2
+        offer(run, worker, update)
+
+    monkeypatch.setattr(asynchronous._Run, "_offer", older)
+    with pytest.raises(StaleSum, match="an update of staleness 1, expected at most 0 with synchronous"):
+        replace(BASE, updates=80).measure()
+
+
 @pytest.mark.parametrize("method", ["iswitch", "ssp", "dssp"])
 def test_a_bound_that_is_not_kept_is_noticed(monkeypatch, method):
     if method == "iswitch":
@@ -327,6 +339,7 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
     ({"method": "backup", "task": "cartpole"}, "task = 'cartpole': expected classes with backup: a worker keeps its poles"),
     ({"masked": True, "method": "first"}, "masked = True: expected false with sums of 6 of 8"),
     ({"concentration": 0.5, "own": 0.5}, "concentration = 0.5: expected 0 with cartpole, and with own"),
+    ({"method": "balanced", "computing": 0.0}, "computing = 0.0: expected more than 0 with balanced"),
     ({"updates": 7}, "updates = 7: expected 8 or more"), ({"task": "go"}, "task = 'go'"),
     ({"payload": False}, "payload = False: expected true"), ({"jobs": 2}, "jobs = 2: expected 1"),
     ({"algorithm": "ring"}, "algorithm = 'ring': expected in-network"), ({"own": 1.5}, "own = 1.5"),

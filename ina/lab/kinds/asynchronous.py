@@ -173,6 +173,7 @@ class Asynchronous(Offering):
         yield self.workers % self.together == 0, "copies", f"a divisor of {self.workers}, the workers"
         single = not (self.way.backups or self.way.balances) or self.task == "classes"
         yield single, "task", f"classes with {self.method}: a worker keeps its poles"
+        yield not self.way.balances or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
         alone = not self.masked or self.enough == self.workers
         yield alone, "masked", f"false with sums of {self.enough} of {self.workers}: masks of those that are missing would stay"
         yield self.upper >= self.bound, "upper", f"{self.bound} or more, the bound"
@@ -221,7 +222,8 @@ class Asynchronous(Offering):
 
     @property
     def work(self) -> str:
-        return f"{self.task}: {self.updates:,} updates by {self.method}, {self.enough} of {self.workers} are enough"
+        return (f"{self.task}: {self.updates:,} updates by {self.method} ({self.way.about}), {self.enough} of {self.workers} are "
+                "enough")
 
     def measure(self, timeline: Timeline | None = None) -> list[Learned]:
         return [learn(self.resolved(), timeline or Timeline())]
@@ -329,7 +331,7 @@ class _Run:
         """Offers an update to the first sum that the worker does not know to be over; or drops it: it would be too stale."""
         number = next(each for each in range(worker.version, worker.announced) if each not in worker.arrived)
         stale = number - update.version
-        if self.stalest is not None and stale > self.stalest:
+        if not self.config.way.waits and self.stalest is not None and stale > self.stalest:  # who waits is never too late
             self.dropped += 1
             return
         weight = {"none": 1.0, "inverse": 1 / max(1, stale), "exponential": (np.e / 2) ** -stale}[self.config.damping]

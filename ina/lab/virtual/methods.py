@@ -33,7 +33,7 @@ class Method:
         enough: number of workers whose updates complete a sum.
         waits: a worker computes nothing until a sum has its update.
         shares: a sum is divided by all workers, so that each update counts the same; else by those that are in it.
-        stalest: largest staleness of an update that is sent, in sums; None: any.
+        stalest: largest staleness of an update, in sums; None: any. Who does not wait drops what would be staler.
         ahead: most updates by which a worker is ahead of the slowest one where it begins; None: any.
         predicts: a worker that reaches the `bound` goes on, up to ``ahead``, if it then waits less (``further``).
         keeps: a worker computes on a copy of its own, which it replaces by the shared one after `fetch` updates.
