@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ina.base.settings import ConfigError
 from ina.lab.virtual.masks import Masks, parts, whole
 
 pytestmark = pytest.mark.fast
@@ -50,5 +51,5 @@ def test_whole_numbers_are_the_nearest_and_sums_fit():
     assert whole(values, 8).tolist() == [0, 65536, -98304, 1, 6553601]
     assert np.abs(parts(whole(values, 8)) - values).max() <= 2.0**-17
     for wrong in (4096.0, -5000.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match="expected less than 4096 with 8 workers"):
+        with pytest.raises(ConfigError, match="expected less than 4096 with 8 workers"):
             whole(np.array([wrong], np.float32), 8)

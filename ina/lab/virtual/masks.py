@@ -17,16 +17,19 @@ import hashlib
 
 import numpy as np
 
+from ina.base.settings import ConfigError
+
 FRACTION = 16  # bits: updates travel as multiples of 2^-16
 LARGEST = 2.0**31 / 2**FRACTION  # of a sum's values, which have a sign
 
 
 def whole(values: np.ndarray, workers: int) -> np.ndarray:
-    """Returns float values as int32 multiples of 2^-FRACTION, to the nearest. Raises ValueError: a sum of as large ones of all
+    """Returns float values as int32 multiples of 2^-FRACTION, to the nearest. Raises ConfigError: a sum of as large ones of all
     ``workers`` might not fit."""
     largest = float(np.max(np.abs(values), initial=0.0))
     if not largest * workers < LARGEST:
-        raise ValueError(f"masked sums: a value of {largest:g}, expected less than {LARGEST / workers:g} with {workers} workers")
+        raise ConfigError(f"masked = true: an update has a value of {largest:g}, expected less than {LARGEST / workers:g} with "
+                          f"{workers} workers; give a lower lr, or masked = false")
     return np.rint(values.astype(np.float64) * 2**FRACTION).astype(np.int32)
 
 
