@@ -89,6 +89,11 @@ def offering(name: str = "", check: str = "") -> str:
     return name if name and has_offers(name, check) else OFFERING
 
 
+def routed() -> tuple[str, ...]:
+    """Returns the names of all protocols whose sums may be from and to some workers only, as they check sums by default."""
+    return tuple(name for name in names() if has_routes(name, default_check(name)))
+
+
 def check_offer(name: str, check: str = "") -> None:
     """Raises ValueError: sums of the protocol are always of all workers."""
     if not has_offers(name, check):

@@ -98,15 +98,12 @@ def test_what_concerns_nobody_else_does_not_travel(monkeypatch):
                                                 ("values", "dispatch: worker . has a wrong row"),
                                                 ("gather", "has other experts")])
 def test_wrong_rows_are_found(monkeypatch, phase, message):
-    def changed(self, batch, name, worker, plain=experts._Run.__dict__["_check_rows"]):
-        memory = batch.memory[name, worker]
-        if name == ("combine" if phase == "output" else "dispatch"):
-            memory += 1
-        plain(self, batch, name, worker)
+    def changed(self, batch, name, worker, memory, plain=experts._Run.__dict__["_check_rows"]):
+        plain(self, batch, name, worker, memory + (name == ("combine" if phase == "output" else "dispatch")))
 
-    def gathered(self, batch, name, worker, plain=experts._Run.__dict__["_check_gather"]):
-        batch.memory[name, worker][-1] ^= phase == "gather"
-        plain(self, batch, name, worker)
+    def gathered(self, batch, name, worker, memory, plain=experts._Run.__dict__["_check_gather"]):
+        memory[-1] ^= phase == "gather"
+        plain(self, batch, name, worker, memory)
 
     monkeypatch.setattr(experts._Run, "_check_rows", changed)
     monkeypatch.setattr(experts._Run, "_check_gather", gathered)

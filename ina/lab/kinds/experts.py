@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ina.aggregation import protocols
-from ina.aggregation.entries import BITMAP
 from ina.aggregation.lane import INT32
 from ina.aggregation.worker.route import Route
 from ina.aggregation.worker.token_routes import Indices, Leg, Tokens, ranks_in
@@ -32,18 +31,14 @@ from ina.base.bounds import Range
 from ina.base.plurals import counted
 from ina.base.settings import key
 from ina.lab import limits
-from ina.lab.kind import Check, Finding, Measured, Row
-from ina.lab.virtual import bottleneck, virtual_network
+from ina.lab.kind import Check, Measured, Row
+from ina.lab.virtual import virtual_network
+from ina.lab.virtual.routed import Driven, Routed, Words
 from ina.lab.virtual.simulated import SUMS, sums
 from ina.lab.virtual.timeline import Timeline
-from ina.lab.virtual.virtual_network import Networked, WrongSum
-from ina.net.ports import PS
+from ina.lab.virtual.virtual_network import WrongSum
 from ina.worlds.virtual import collectives
-from ina.worlds.virtual.fabric import Fabric, FabricJob
-from ina.worlds.virtual.network import Completion
-
-ROUTED = tuple(name for name in protocols.names() if protocols.has_routes(name, protocols.default_check(name)))
-Words = npt.NDArray[np.int32]
+from ina.worlds.virtual.fabric import Fabric
 
 
 @dataclass
@@ -76,13 +71,11 @@ class Mixture:
 
 
 @dataclass(frozen=True)
-class Experts(Networked):
+class Experts(Routed):
     """Tokens that go to their experts and back, in virtual time."""
 
     kind: str = key("experts", "what is done: experts", choices=("experts",))
     name: str = key("experts", "the results folder's name begins with it")
-    protocol: str = key(ROUTED[0], "what switch and workers speak: one with routes", choices=ROUTED)
-    workers: int = key(8, "workers, each at a host of its own", Range(2, BITMAP, "what the sets of a route have room for"))
     experts: int = key(64, "of all workers, each of which has as many", Range(2, 1 << 15, "their numbers have 15 bits"))
     top: int = key(2, "experts of a token, all different", Range(1, 64))
     skew: float = key(0.0, "exponent of Zipf's law, by which experts are drawn; 0: all alike", Range(0, 4))
@@ -90,7 +83,6 @@ class Experts(Networked):
     hidden: int = key(1024, "int32 of a token, and of an expert's output", limits.ELEMENTS)
     batches: int = key(4, "one after the other", Range(1, 1000))
     overlap: bool = key(True, "a batch is dispatched while the one before it is combined")
-    dtype: str = key("int32", "int32", choices=("int32",))
 
     rows = (
         Row("time_ms", "dispatch and combine, all batches, ms", "ms", "{:.4f}"),
@@ -110,15 +102,6 @@ class Experts(Networked):
         yield from super().checks()
         yield self.experts % self.workers == 0, "experts", f"a multiple of {self.workers}, the workers"
         yield self.top <= self.experts, "top", f"at most {self.experts}, the experts"
-        yield self.algorithm == "in-network" and self.stripes == 1, "algorithm", "in-network, with one stripe"
-        yield self.jobs == 1, "jobs", "1"
-        yield self.payload, "payload", "true"
-        yield self.check != "keyed", "check", "off or sum"
-
-    @property
-    def window(self) -> int:
-        """Slots of each of the two jobs: one dispatches, and one combines."""
-        return self.window_of(2)
 
     @property
     def work(self) -> str:
@@ -131,9 +114,6 @@ class Experts(Networked):
     def title(self, results: Sequence[Measured]) -> str:
         drawn = f"Zipf {self.skew:g}" if self.skew else "uniform"
         return f"{self.top} of {self.experts} experts ({drawn}) on {counted(self.workers, 'worker')}"
-
-    def why(self, run: dict, summary: dict) -> Finding:
-        return bottleneck.network(self, run, 1.0, summary["time_ms"])
 
 
 def draw(config: Experts, rng: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -155,7 +135,6 @@ class _Batch:
         per_worker = config.experts // config.workers
         self.seen = [Tokens(self.experts, per_worker, worker) for worker in range(config.workers)]
         self.shape = config.workers * config.tokens, config.hidden
-        self.memory: dict[tuple[str, int], Words] = {}  # by phase and worker
         self.done: dict[str, set[int]] = {"gather": set(), "dispatch": set(), "agree": set(), "combine": set()}
 
     @cached_property
@@ -176,24 +155,37 @@ class _Batch:
         return (known.out,) if phase == "dispatch" else known.back(np.zeros(known.several.size, np.bool_))
 
 
-class _Run:
-    """All workers, driven by the network's events."""
+@dataclass(frozen=True)
+class _Part:
+    """A phase of a batch."""
 
-    def __init__(self, config: Experts, network: Fabric, jobs: dict[str, FabricJob]):
-        self.config, self.network, self.jobs = config, network, jobs
+    phase: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.phase} of batch {self.number}"
+
+
+class _Run(Driven[_Part]):
+    """One job gathers and dispatches, and one agrees and combines."""
+
+    def __init__(self, config: Experts, network: Fabric, place: virtual_network.Place):
+        super().__init__(config, network, place, ("out", "back"))
+        self.config = config
         self.batches = [_Batch(config, number) for number in range(config.batches)]
-        self.tickets: dict[int, tuple[int, str, int]] = {}  # batch, phase, worker
-        self.spans: list[list[tuple[str, float, float]]] = [[] for _ in range(config.workers)]
-        self._began: dict[tuple[int, str, int], int] = {}  # ps
-        self._begun: set[tuple[int, str, int]] = set()  # dispatches, and what comes before a combine
-        self.ended = 0  # ps
+        self._begun: set[tuple[int, str, int]] = set()  # dispatches, and what comes before a combine: batch, phase, worker
 
-    def begin(self, number: int, phase: str, worker: int) -> None:
+    def start(self, worker: int) -> None:
+        self._begin(0, "gather", worker)
+
+    def finished(self) -> bool:
+        return all(len(batch.done["combine"]) == self.config.workers for batch in self.batches)
+
+    def _begin(self, number: int, phase: str, worker: int) -> None:
         """Submits a worker's part of a phase of a batch, if there is such a batch."""
         if number >= len(self.batches):
             return
         batch, config = self.batches[number], self.config
-        job = self.jobs["out" if phase in ("gather", "dispatch") else "back"]
         route: Route | None = None
         if phase == "gather":
             own = batch.words()
@@ -206,14 +198,11 @@ class _Run:
         else:
             memory, route = self._rows(batch, phase, worker)
             if route is None:  # nothing travels
-                self._over(number, phase, worker)
+                self._go_on(number, phase, worker)
                 return
-        batch.memory[phase, worker] = memory
-        tag = 4 * number + list(batch.done).index(phase)
-        reduction = protocols.MAX if phase == "agree" else protocols.SUM
-        (ticket,) = self.network.submit_one(job, worker, memory, tag=tag, reduction=reduction, route=route)
-        self.tickets[ticket] = number, phase, worker
-        self._began[number, phase, worker] = self.network.now
+        self.submit("out" if phase in ("gather", "dispatch") else "back", _Part(phase, number), worker, memory,
+                    tag=4 * number + list(batch.done).index(phase), route=route,
+                    reduction=protocols.MAX if phase == "agree" else protocols.SUM)
 
     @staticmethod
     def _packed(experts: npt.NDArray[np.int64], words: int) -> Words:
@@ -236,33 +225,26 @@ class _Run:
             begin += leg.here
         return memory.reshape(-1), Route.of(np.concatenate(tables)) if tables else None
 
-    def completed(self, completion: Completion) -> None:
-        """Checks what a worker has got, and goes on with what follows."""
-        completion.raise_failed()
-        number, phase, worker = self.tickets.pop(completion.ticket)
-        batch = self.batches[number]
-        began = self._began.pop((number, phase, worker))
-        self.spans[worker].append((f"{phase} of batch {number}", began / PS, completion.time / PS))
-        {"gather": self._check_gather, "agree": self._check_agree}.get(phase, self._check_rows)(batch, phase, worker)
-        del batch.memory[phase, worker]
-        self.ended = completion.time
-        self._over(number, phase, worker)
+    def over(self, part: _Part, worker: int, memory: Words) -> None:
+        check = {"gather": self._check_gather, "agree": self._check_agree}.get(part.phase, self._check_rows)
+        check(self.batches[part.number], part.phase, worker, memory)
+        self._go_on(part.number, part.phase, worker)
 
-    def _over(self, number: int, phase: str, worker: int) -> None:
+    def _go_on(self, number: int, phase: str, worker: int) -> None:
         """Goes on at a worker that has all of a phase."""
         done = self.batches[number].done
         done[phase].add(worker)
         if len(done["combine"]) == self.config.workers:
             vars(self.batches[number]).pop("values", None)  # for the memory
         if phase == "dispatch":
-            self.begin(number + 1, "gather", worker)
+            self._begin(number + 1, "gather", worker)
         elif phase == "agree":
-            self.begin(number, "combine", worker)
+            self._begin(number, "combine", worker)
         for each in range(number, min(number + 2, len(self.batches))):
             for next_phase, may_begin in (("agree", self._may_agree), ("dispatch", self._may_dispatch)):
                 if (each, next_phase, worker) not in self._begun and may_begin(each, worker):
                     self._begun.add((each, next_phase, worker))
-                    self.begin(each, next_phase, worker)
+                    self._begin(each, next_phase, worker)
 
     def _may_dispatch(self, number: int, worker: int) -> bool:
         """Tells whether a worker knows all experts of a batch, and the batch before is over as far as it must be."""
@@ -276,20 +258,20 @@ class _Run:
         return (worker in self.batches[number].done["dispatch"]
                 and (number == 0 or worker in self.batches[number - 1].done["agree"]))
 
-    def _check_gather(self, batch: _Batch, phase: str, worker: int) -> None:
+    def _check_gather(self, batch: _Batch, phase: str, worker: int, memory: Words) -> None:
         expected = np.concatenate([self._packed(each, batch.words()) for each in batch.experts])
-        if not np.array_equal(batch.memory[phase, worker], expected):
+        if not np.array_equal(memory, expected):
             raise WrongSum(f"worker {worker} has other experts of the tokens than they have")
 
-    def _check_agree(self, batch: _Batch, phase: str, worker: int) -> None:
-        if (batch.memory[phase, worker] != self.config.workers - 1).any():
+    def _check_agree(self, batch: _Batch, phase: str, worker: int, memory: Words) -> None:
+        if (memory != self.config.workers - 1).any():
             raise WrongSum(f"worker {worker} has another maximum than the workers' largest number")
 
-    def _check_rows(self, batch: _Batch, phase: str, worker: int) -> None:
-        memory, begin = batch.memory[phase, worker].reshape(-1, batch.shape[1]), 0
+    def _check_rows(self, batch: _Batch, phase: str, worker: int, memory: Words) -> None:
+        rows, begin = memory.reshape(-1, batch.shape[1]), 0
         single: dict[int, Words] = {}
         for leg in batch.legs(phase, worker):
-            own = memory[begin : begin + leg.here]
+            own = rows[begin : begin + leg.here]
             for tokens, place in leg.places(leg.got):
                 for token, row in zip(tokens.tolist(), own[place], strict=True):
                     single[token] = single[token] + row if token in single else row
@@ -367,30 +349,15 @@ def run_batches(config: Experts, timeline: Timeline) -> Mixture:
     limits.must_fit(f"tokens = {config.tokens}, hidden = {config.hidden}: rows that are on their way",
                     2 * (1 + config.top) * config.workers * config.tokens * INT32.bytes(config.hidden))
     place = virtual_network.place(config)
-    hosts = place.hosts(config)[0]
     with virtual_network.fabric(config, place) as network:
-        jobs = {name: virtual_network.admit_one(network, config, place, hosts, name, config.window, None)
-                for name in ("out", "back")}
-        network.stop_at_completions()
-        run = _Run(config, network, jobs)
-        for worker in range(config.workers):
-            run.begin(0, "gather", worker)
-        while any(len(batch.done["combine"]) < config.workers for batch in run.batches):
-            timeline.run(network)
-            for completion in network.completions():
-                run.completed(completion)
-        while not timeline.run(network):
-            pass  # copies that come late
-        network.check()
-        seconds = run.ended / PS
+        run = _Run(config, network, place)
+        run.run(timeline, "batches")
         rows = counts(run.batches, config.workers)
-        timeline.jobs.append(("batches", run.spans))
         return Mixture(
-            counted(config.workers, "worker"), INT32.bytes(config.hidden), seconds, hosts_seconds(config, run.batches, place),
+            counted(config.workers, "worker"), INT32.bytes(config.hidden), run.ended, hosts_seconds(config, run.batches, place),
             float(np.mean([ranks_in(batch.seen[0].targets).mean() for batch in run.batches])),
             {"dispatch": int(rows["own"].sum()), "combine": int(rows["own"].sum()), "hosts": int(rows["copies"].sum())},
-            stats=virtual_network.counters(network, config, list(jobs.values()), hosts), checked=config.payload,
-            **virtual_network.link_figures(network, seconds))
+            stats=run.counters(config), checked=config.payload, **virtual_network.link_figures(network, run.ended))
 
 
 KIND = Experts

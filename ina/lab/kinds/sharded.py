@@ -19,28 +19,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from ina.aggregation import protocols
-from ina.aggregation.entries import BITMAP
 from ina.aggregation.lane import INT32
 from ina.aggregation.worker.route import Route
 from ina.base.bounds import Range
 from ina.base.plurals import counted
 from ina.base.settings import key
 from ina.lab import limits
-from ina.lab.kind import Check, Finding, Measured, Row
-from ina.lab.virtual import bottleneck, virtual_network
+from ina.lab.kind import Check, Measured, Row
+from ina.lab.virtual import virtual_network
+from ina.lab.virtual.routed import Driven, Routed, Words
 from ina.lab.virtual.simulated import SUMS, sums
 from ina.lab.virtual.timeline import Timeline
-from ina.lab.virtual.virtual_network import Networked, WrongSum
-from ina.net.ports import PS
+from ina.lab.virtual.virtual_network import WrongSum
 from ina.worlds.virtual import collectives
-from ina.worlds.virtual.fabric import Fabric, FabricJob
-from ina.worlds.virtual.network import Completion
-
-ROUTED = tuple(name for name in protocols.names() if protocols.has_routes(name, protocols.default_check(name)))
-Words = npt.NDArray[np.int32]
+from ina.worlds.virtual.fabric import Fabric
 
 
 @dataclass
@@ -75,17 +68,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Sharded(Networked):
+class Sharded(Routed):
     """A fully sharded training step's communication in virtual time."""
 
     kind: str = key("sharded", "what is done: sharded", choices=("sharded",))
     name: str = key("sharded", "the results folder's name begins with it")
-    protocol: str = key(ROUTED[0], "what switch and workers speak: one with routes", choices=ROUTED)
-    workers: int = key(8, "workers, each at a host of its own", Range(2, BITMAP, "what the sets of a route have room for"))
     layers: int = key(8, "that are gathered by themselves, all of one size", Range(1, 1024))
     elements: int = key(1 << 22, "int32: parameters of all layers", limits.ELEMENTS)
     overlap: bool = key(True, "in the backward pass the next layer is gathered while a layer's gradients are reduced")
-    dtype: str = key("int32", "int32", choices=("int32",))
 
     rows = (
         Row("time_ms", "a step's communication, ms", "ms", "{:.4f}"),
@@ -107,15 +97,6 @@ class Sharded(Networked):
         pieces = self.layers * self.workers
         yield self.elements % pieces == 0, "elements", f"a multiple of {pieces}: layers times workers"
         yield self.rate > 0, "rate", "more than 0: times are in S/B"
-        yield self.algorithm == "in-network" and self.stripes == 1, "algorithm", "in-network, with one stripe"
-        yield self.jobs == 1, "jobs", "1"
-        yield self.payload, "payload", "true"
-        yield self.check != "keyed", "check", "off or sum"
-
-    @property
-    def window(self) -> int:
-        """Slots of each of the two jobs: one gathers, and one reduces."""
-        return self.window_of(2)
 
     @property
     def work(self) -> str:
@@ -127,9 +108,6 @@ class Sharded(Networked):
     def title(self, results: Sequence[Measured]) -> str:
         return f"{counted(self.layers, 'layer')} of {counted(self.workers, 'worker')}"
 
-    def why(self, run: dict, summary: dict) -> Finding:
-        return bottleneck.network(self, run, 1.0, summary["time_ms"])
-
 
 @dataclass(frozen=True)
 class Collective:
@@ -139,9 +117,8 @@ class Collective:
     layer: int
     after: int
 
-    @property
-    def name(self) -> str:
-        return "reduce-scatter" if self.reduces else "all-gather"
+    def __str__(self) -> str:
+        return f"{'reduce-scatter' if self.reduces else 'all-gather'} of layer {self.layer}"
 
 
 def collectives_of(config: Sharded) -> list[Collective]:
@@ -192,43 +169,37 @@ class _Values:
         else:
             right = self.parameters[layer]
         if not np.array_equal(memory, right):
-            raise WrongSum(f"{collective.name} of layer {layer}: worker {worker} has other values than it should")
+            raise WrongSum(f"{collective}: worker {worker} has other values than it should")
 
 
-class _Run:
-    """All workers, driven by the network's events."""
+class _Run(Driven[Collective]):
+    """One job gathers, and one reduces."""
 
-    def __init__(self, config: Sharded, network: Fabric, jobs: dict[bool, FabricJob]):
-        self.config, self.network, self.jobs = config, network, jobs  # by whether it reduces
+    def __init__(self, config: Sharded, network: Fabric, place: virtual_network.Place):
+        super().__init__(config, network, place, ("gather", "reduce"))
         self.collectives, self.values = collectives_of(config), _Values(config)
-        self.pending: dict[int, tuple[int, int, Words, int]] = {}  # of a ticket: collective, worker, memory, beginning
-        self.spans: list[list[tuple[str, float, float]]] = [[] for _ in range(config.workers)]
         self.left = config.workers * len(self.collectives)
-        self.ended = 0  # ps
 
-    def begin_after(self, number: int, worker: int) -> None:
+    def start(self, worker: int) -> None:
+        self._begin_after(-1, worker)
+
+    def _begin_after(self, number: int, worker: int) -> None:
         """Submits a worker's part of what waits for this collective."""
-        pieces = [self.values.piece] * self.config.workers
+        pieces = [self.values.piece] * self.values.workers
         for following, collective in enumerate(self.collectives):
             if collective.after == number:
-                make, values = ((Route.reduce_scatter, self.values.gradients) if collective.reduces
-                                else (Route.all_gather, self.values.gathered))
+                job, make, values = (("reduce", Route.reduce_scatter, self.values.gradients) if collective.reduces
+                                     else ("gather", Route.all_gather, self.values.gathered))
                 memory = values(collective.layer, worker)
-                job = self.jobs[collective.reduces]
-                (ticket,) = self.network.submit_one(job, worker, memory, tag=following, route=make(pieces))
-                self.pending[ticket] = following, worker, memory, self.network.now
+                self.submit(job, collective, worker, memory, tag=following, route=make(pieces))
 
-    def completed(self, completion: Completion) -> None:
-        """Checks what a worker has got, and goes on with what follows."""
-        completion.raise_failed()
-        number, worker, memory, began = self.pending.pop(completion.ticket)
-        collective = self.collectives[number]
-        self.values.check(collective, worker, memory)
-        name = f"{collective.name} of layer {collective.layer}"
-        self.spans[worker].append((name, began / PS, completion.time / PS))
+    def over(self, part: Collective, worker: int, memory: Words) -> None:
+        self.values.check(part, worker, memory)
         self.left -= 1
-        self.ended = completion.time
-        self.begin_after(number, worker)
+        self._begin_after(self.collectives.index(part), worker)
+
+    def finished(self) -> bool:
+        return not self.left
 
 
 def rings_schedule(config: Sharded) -> collectives.Schedule:
@@ -289,29 +260,16 @@ def run_step(config: Sharded, timeline: Timeline) -> Step:
     limits.must_fit(f"elements = {config.elements}: parameters and gradients of {counted(config.workers, 'worker')}",
                     2 * config.workers * size)
     place = virtual_network.place(config)
-    hosts = place.hosts(config)[0]
     with virtual_network.fabric(config, place) as network:
-        jobs = {reduces: virtual_network.admit_one(network, config, place, hosts, name, config.window, None)
-                for reduces, name in ((False, "gather"), (True, "reduce"))}
-        network.stop_at_completions()
-        run = _Run(config, network, jobs)
-        for worker in range(config.workers):
-            run.begin_after(-1, worker)
-        while run.left:
-            timeline.run(network)
-            for completion in network.completions():
-                run.completed(completion)
-        while not timeline.run(network):
-            pass  # copies that come late
-        network.check()
-        seconds, (up, down) = run.ended / PS, link_bytes(network, hosts)
-        timeline.jobs.append(("step", run.spans))
+        run = _Run(config, network, place)
+        run.run(timeline, "step")
+        up, down = link_bytes(network, run.hosts)
         rings_seconds, rings_up = run_rings(config, run.values, place)
         formula, rings_formula = formulas(config)
         return Step(
-            counted(config.workers, "worker"), 8 * size / config.rate, seconds, rings_seconds, formula, rings_formula,
-            up / size, down / size, rings_up, stats=virtual_network.counters(network, config, list(jobs.values()), hosts),
-            checked=config.payload, **virtual_network.link_figures(network, seconds))
+            counted(config.workers, "worker"), 8 * size / config.rate, run.ended, rings_seconds, formula, rings_formula,
+            up / size, down / size, rings_up, stats=run.counters(config), checked=config.payload,
+            **virtual_network.link_figures(network, run.ended))
 
 
 KIND = Sharded
