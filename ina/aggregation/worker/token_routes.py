@@ -23,13 +23,14 @@ CHUNK = 4  # packets of one rank's rows, before it is the next one's turn
 class Leg:
     """Rows of one width on their way out from their tokens' ranks, or back to them, as one rank sees them. Its memory has those
     that it sends or gets, ``here``, one after the other; those with the same two sets are neighbours, so that they share packets.
+    Sets are in no order of ranks, so that all ranks have rows from the first packet to the last.
 
     ``sent``, ``got``: the tokens of the rows that it sends and gets, in the order of its memory.
     """
 
     def __init__(self, tokens: Indices, owners: Indices, others: Bitmaps, rank: int, outward: bool):
         """For each row: its token, the token's rank, and the other end."""
-        order = np.lexsort((tokens, others, owners))
+        order = np.lexsort((tokens, others, _mixed(others), owners))
         tokens, self._owners = tokens[order], owners[order]
         ends = _bit(self._owners), others[order]
         self._sources, self._receivers = ends if outward else ends[::-1]
@@ -146,6 +147,13 @@ def ranks_in(sets: Bitmaps) -> Indices:
     """Returns how many ranks are in each set."""
     counts: Indices = np.unpackbits(sets.astype("<u4").view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1, dtype=np.int64)
     return counts
+
+
+def _mixed(sets: Bitmaps) -> Bitmaps:
+    """Returns a number for each set that depends on all of its ranks, and is small or large whatever rank is in it."""
+    mixed = sets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # odd: 2^64 over the golden ratio
+    mixed ^= mixed >> np.uint64(32)
+    return (mixed * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)).astype(np.uint32)
 
 
 def _bit(ranks: Indices) -> Bitmaps:

@@ -43,6 +43,22 @@ def back(tokens: Tokens) -> tuple[Leg, Leg]:
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize("way", ["out", "back"])
+def test_all_ranks_have_rows_from_the_first_packet_to_the_last(way):
+    """Tokens to 8 of 256 experts at 32 ranks: each eighth of the packets loads all ranks alike. Where sets were in the order of
+    their bitmaps, a rank with a high number had nothing in the first half, and the last eighth nearly alone."""
+    ranks, rng = 32, np.random.default_rng(1)
+    experts = [rng.permuted(np.tile(np.arange(8 * ranks), (64, 1)), axis=1)[:, :8] for _ in range(ranks)]
+    tokens = Tokens(experts, 8, 0)
+    leg = tokens.out if way == "out" else back(tokens)[0]
+    table = leg.pieces(VALUES, 0, VALUES)
+    loads = np.repeat(table["receivers" if way == "out" else "sources"], (table["count"] // VALUES).astype(int))
+    for part in np.array_split(loads, 8):
+        rows = np.array([(part >> np.uint32(rank) & 1).sum() for rank in range(ranks)])
+        assert np.abs(rows - rows.mean()).max() < 5 * np.sqrt(rows.mean()), "as drawn at random"
+
+
+@pytest.mark.fast
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 32])
 def test_every_rank_knows_its_rows_and_for_which_experts_they_are(ranks):
     for seed in range(5):
