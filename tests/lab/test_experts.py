@@ -13,6 +13,7 @@ from ina.lab.kinds import experts
 from ina.lab.kinds.experts import Experts, draw
 from ina.lab.results import why
 from ina.lab.results.record import load
+from ina.lab.virtual import virtual_network
 from ina.lab.virtual.virtual_network import WrongSum
 
 pytestmark = pytest.mark.build
@@ -46,7 +47,8 @@ def test_rows_bytes_and_times_are_those_of_the_definition(overlap):
     counted, row = own_counts(config), 4 * config.hidden
     own, copies, got = ([sum((batch[which] for batch in counted), Counter())[worker] for worker in range(config.workers)]
                         for which in range(3))
-    assert mixture.rows == {"dispatch": sum(own), "combine": sum(own), "hosts": sum(copies)} and sum(copies) == sum(got)
+    assert mixture.rows == {"dispatch": sum(own), "combine": sum(own), "hosts": sum(copies), "levels": 0}
+    assert sum(copies) == sum(got) and mixture.levels_seconds is None, "a star is one server"
     summary = mixture.summary()
     assert summary["dispatch_mb"] == pytest.approx(1e-6 * row * sum(own))
     assert summary["hosts_mb"] == pytest.approx(1e-6 * row * sum(copies))
@@ -73,6 +75,38 @@ def test_workers_that_are_late_have_the_others_order(seed):
     assert mixture.stats["workers"]["retransmissions"] > 0
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+def test_in_two_levels_a_row_travels_within_its_rack_and_then_between_racks(overlap):
+    """Two racks of two: a copy for the other place goes to that place in the rack first, one for the other rack crosses once."""
+    config = replace(BASE, topology="leaf-spine leaves=2 spines=1 hosts=2", overlap=overlap)
+    (mixture,) = config.measure()
+    first, second, within = 0, 0, 0
+    for number in range(config.batches):
+        rng = np.random.default_rng((config.seed, number))
+        for worker in range(config.workers):
+            for chosen in draw(config, rng).tolist():
+                others = {expert // (config.experts // config.workers) for expert in chosen} - {worker}
+                first += sum(other % 2 != worker % 2 for other in others)
+                second += sum(other // 2 != worker // 2 for other in others)
+                within += len(others)
+    assert mixture.rows["levels"] == first + second > within == mixture.rows["hosts"]
+    summary, row = mixture.summary(), 4 * config.hidden
+    assert summary["levels_mb"] == pytest.approx(1e-6 * row * (first + second))
+    assert mixture.levels_seconds > 2 * 8 * row * (first + second) / config.workers / config.rate, "faster than wires"
+    assert mixture.levels_seconds > mixture.hosts_seconds, "more rows, and one level after the other"
+
+
+@pytest.mark.parametrize("nic", [0, 16384])
+def test_the_hosts_lose_little_time_with_or_without_a_limit_at_their_nics(nic):
+    """Where NICs have a limit, packets of a later phase would go before those of an earlier one if receivers just took turns."""
+    config = replace(BASE, workers=16, experts=64, top=6, tokens=24, batches=5, nic=nic)
+    batches = [experts._Batch(config, number) for number in range(config.batches)]
+    rows = sum(experts.copies(batch) for batch in batches)
+    bound = 8 * 4 * config.hidden * max(rows.sum(axis=0) + rows.sum(axis=1)) / config.rate
+    seconds = experts.hosts_seconds(config.resolved(), batches, virtual_network.place(config))
+    assert bound < seconds < 1.3 * bound
+
+
 def test_overlap_saves_time_where_the_way_down_is_full_and_the_way_up_is_empty():
     config = replace(BASE, workers=8, experts=64, top=6, hidden=2048, tokens=8, batches=6)
     (together,), (apart,) = config.measure(), replace(config, overlap=False).measure()
@@ -91,7 +125,8 @@ def test_what_concerns_nobody_else_does_not_travel(monkeypatch):
 
     monkeypatch.setattr(experts, "draw", at_home)
     (mixture,) = config.measure()
-    assert mixture.rows == {"dispatch": 0, "combine": 0, "hosts": 0} and mixture.distinct == 1 and mixture.hosts_seconds == 0
+    assert mixture.rows == {"dispatch": 0, "combine": 0, "hosts": 0, "levels": 0}
+    assert mixture.distinct == 1 and mixture.hosts_seconds == 0
 
 
 @pytest.mark.parametrize(("phase", "message"), [("output", "combine: worker . has a wrong row"),

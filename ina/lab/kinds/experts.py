@@ -10,12 +10,12 @@ Each worker has as many experts as the others, and as many tokens in each batch,
 With ``overlap`` a batch is dispatched while the one before it is combined, so that links are busy in both directions. Rows are
 int32; every row that comes, and every sum, is compared with the right one. Beside the time stands that of an all-to-all between
 the hosts on the same network: it sends a token once to each of those workers, too, but from its own host, and brings back a row
-from each.
+from each; and, where switches have several workers each, that of an all-to-all in two levels, for which the workers at a switch
+are a server (ina/worlds/virtual/exchanges.py).
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,19 +37,21 @@ from ina.lab.virtual.routed import Driven, Routed, Words
 from ina.lab.virtual.simulated import SUMS, sums
 from ina.lab.virtual.timeline import Timeline
 from ina.lab.virtual.virtual_network import WrongSum
-from ina.worlds.virtual import collectives
+from ina.worlds.virtual import collectives, exchanges
 from ina.worlds.virtual.fabric import Fabric
 
 
 @dataclass
 class Mixture:
     """Result of a run. ``rows``: that hosts sent up and got down, over all workers and batches, as defined; ``hosts_seconds``:
-    of the all-to-all between the hosts; ``distinct``: workers of a token, its own included, on average."""
+    of the all-to-all between the hosts; ``levels_seconds``: of that in two levels, None: there is none; ``distinct``: workers of
+    a token, its own included, on average."""
 
     job: str
     bytes: int  # of a row
     seconds: float
     hosts_seconds: float
+    levels_seconds: float | None
     distinct: float
     rows: dict[str, int]
     busiest_link: str
@@ -62,9 +64,12 @@ class Mixture:
         """Figures of the table."""
         return {
             "job": self.job, "sums": sums(self.checked), "time_ms": 1e3 * self.seconds,
-            "hosts_ms": 1e3 * self.hosts_seconds, "ratio": self.hosts_seconds / self.seconds,
-            "distinct": self.distinct, "dispatch_mb": 1e-6 * self.bytes * self.rows["dispatch"],
-            "combine_mb": 1e-6 * self.bytes * self.rows["combine"], "hosts_mb": 1e-6 * self.bytes * self.rows["hosts"],
+            "hosts_ms": 1e3 * self.hosts_seconds,
+            "levels_ms": None if self.levels_seconds is None else 1e3 * self.levels_seconds,
+            "ratio": self.hosts_seconds / self.seconds, "distinct": self.distinct,
+            "dispatch_mb": 1e-6 * self.bytes * self.rows["dispatch"], "combine_mb": 1e-6 * self.bytes * self.rows["combine"],
+            "hosts_mb": 1e-6 * self.bytes * self.rows["hosts"],
+            "levels_mb": 1e-6 * self.bytes * self.rows["levels"] if self.rows["levels"] else None,
             "link_mb": 1e-6 * self.busiest_bytes, "link_use": self.link_use,
             "retransmissions": self.stats["workers"]["retransmissions"],
         }
@@ -87,11 +92,13 @@ class Experts(Routed):
     rows = (
         Row("time_ms", "dispatch and combine, all batches, ms", "ms", "{:.4f}"),
         Row("hosts_ms", "the same by all-to-all between hosts, ms", "hosts ms", "{:.4f}"),
-        Row("ratio", "that over ours", "ratio", "{:.2f}"),
+        Row("levels_ms", "by all-to-all in two levels, ms", "two levels ms", "{:.4f}"),
+        Row("ratio", "all-to-all between hosts over ours", "ratio", "{:.2f}"),
         Row("distinct", "workers of a token, mean", "workers", "{:.2f}"),
         Row("dispatch_mb", "rows up to dispatch, MB", "out MB", "{:.3f}"),
         Row("combine_mb", "rows down from combine, MB", "back MB", "{:.3f}"),
         Row("hosts_mb", "rows up between hosts, one way, MB", "hosts MB", "{:.3f}"),
+        Row("levels_mb", "rows up in two levels, one way, MB", "two levels MB", "{:.3f}"),
         Row("link_mb", "on the busiest link, MB", "link MB", "{:.3f}"),
         Row("link_use", "use of the busiest link", "use", "{:.1%}"),
         Row("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
@@ -304,33 +311,40 @@ def counts(batches: Sequence[_Batch], workers: int) -> dict[str, npt.NDArray[np.
     return {"own": own, "copies": copies, "got": got}
 
 
-def hosts_schedule(config: Experts, batches: Sequence[_Batch]) -> collectives.Schedule:
-    """Returns the same between hosts: each of a token's other workers gets a copy from its host, and sends a row back. Phases
-    wait for each other at each worker as they do through the switch. All rows have the same place: they have no values."""
-    n = config.workers
-    copies = []
-    for batch in batches:
-        known = batch.seen[0]
-        to = known.others[:, None] >> np.arange(n, dtype=np.uint32) & 1
-        copies.append(np.array([to[known.source == worker].sum(axis=0) for worker in range(n)], np.int64))
-    schedule = collectives.Schedule("all-to-all", n, max(1, int(np.max(copies))))
+def copies(batch: _Batch) -> exchanges.Rows:
+    """Returns how many of each worker's tokens each other worker needs."""
+    known, n = batch.seen[0], len(batch.seen)
+    to = known.others[:, None] >> np.arange(n, dtype=np.uint32) & 1
+    return np.array([to[known.source == worker].sum(axis=0) for worker in range(n)], np.int64)
 
-    def exchange(rows: npt.NDArray[np.int64], after: int, gate: int) -> None:
-        for turn, worker in itertools.product(range(1, n), range(n)):
-            other = (worker + turn) % n
-            if rows[worker, other]:
-                schedule.move(worker, other, (0, int(rows[worker, other])), collectives.COPY, after, (gate, gate))
 
-    for number, rows in enumerate(copies):
-        out, back = 1 + 2 * number, 2 + 2 * number  # gates that open when a worker has all rows of these phases
-        exchange(rows, 0 if number == 0 else out - (2 if config.overlap else 1), out)
-        exchange(rows.T, out, back)
+def hosts_schedule(config: Experts, batches: Sequence[_Batch], servers: exchanges.Servers | None = None) -> collectives.Schedule:
+    """Returns the same between hosts: each of a token's other workers gets a copy from its host, and sends a row back; in two
+    levels with ``servers``. Phases wait for each other at each worker as they do through the switch. All rows have the same
+    place: they have no values. Where NICs have a limit, the earliest phase goes first, as in the queue of one without."""
+    levels, rows = 1 if servers is None else 2, [copies(batch) for batch in batches]
+    most = max(int(max(each.sum(axis=0).max(), each.sum(axis=1).max())) for each in rows)
+    schedule = collectives.Schedule("all-to-all", config.workers, max(1, most), ordered=config.nic > 0)
+    same = np.zeros((config.workers, config.workers), np.int64)
+
+    def exchange(rows: exchanges.Rows, after: int, gate: int) -> None:
+        if servers is None:
+            exchanges.flat(schedule, rows, same, after, gate)
+        else:
+            exchanges.two_levels(schedule, servers, rows, same, after, gate)
+
+    for number, each in enumerate(rows):
+        out = 1 + 2 * levels * number  # the first gate of a phase; its last opens when a worker has all rows
+        back = out + levels
+        exchange(each, 0 if number == 0 else out - (1 + levels if config.overlap else 1), out)
+        exchange(each.T, back - 1, back)
     return schedule
 
 
-def hosts_seconds(config: Experts, batches: Sequence[_Batch], place: virtual_network.Place) -> float:
+def hosts_seconds(config: Experts, batches: Sequence[_Batch], place: virtual_network.Place,
+                  servers: exchanges.Servers | None = None) -> float:
     """Returns how long that takes."""
-    schedule = hosts_schedule(config, batches)
+    schedule = hosts_schedule(config, batches, servers)
     with virtual_network.fabric(config, place) as network:
         job = network.collective(place.hosts(config)[0], schedule, config.values, window=config.flow,
                                  congestion=virtual_network.CONGESTION[config.transport], rto=config.rto_min,
@@ -353,10 +367,13 @@ def run_batches(config: Experts, timeline: Timeline) -> Mixture:
         run = _Run(config, network, place)
         run.run(timeline, "batches")
         rows = counts(run.batches, config.workers)
+        servers = exchanges.Servers.of([place.topology.switch_of(host) for host in run.hosts])
         return Mixture(
             counted(config.workers, "worker"), INT32.bytes(config.hidden), run.ended, hosts_seconds(config, run.batches, place),
+            hosts_seconds(config, run.batches, place, servers) if servers else None,
             float(np.mean([ranks_in(batch.seen[0].targets).mean() for batch in run.batches])),
-            {"dispatch": int(rows["own"].sum()), "combine": int(rows["own"].sum()), "hosts": int(rows["copies"].sum())},
+            {"dispatch": int(rows["own"].sum()), "combine": int(rows["own"].sum()), "hosts": int(rows["copies"].sum()),
+             "levels": sum(sum(servers.carried(copies(batch))) for batch in run.batches) if servers else 0},
             stats=run.counters(config), checked=config.payload, **virtual_network.link_figures(network, run.ended))
 
 
