@@ -1,0 +1,269 @@
+"""The key-value parameter server in virtual time: exact sums whatever servers die, leave and join; bounds, bytes and replays."""
+
+import random
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from capabilities import need
+
+from ina.base.settings import ConfigError
+from ina.cli import main
+from ina.lab.kinds import parameters
+from ina.lab.kinds.parameters import Parameters
+from ina.lab.results import why
+from ina.lab.results.record import load
+from ina.lab.virtual import virtual_network
+from ina.lab.virtual.parameter_server import ring
+from ina.lab.virtual.parameter_server.cluster import Cluster, Shape
+from ina.lab.virtual.parameter_server.mail import Mail, Stuck
+from ina.lab.virtual.parameter_server.manager import LostRange, Manager, read_changes
+from ina.lab.virtual.parameter_server.messages import COPY, STATE, state_bytes
+from ina.lab.virtual.parameter_server.server import Rules, Server
+from ina.lab.virtual.parameter_server.worker import Plan, StaleRead, Worker
+from ina.lab.virtual.timeline import Timeline
+from ina.lab.virtual.virtual_network import WrongSum
+
+pytestmark = pytest.mark.build
+need("cc")
+BASE = Parameters(rate=1e9, workers=4, servers=4)
+COMPUTING, DETECT = 1e-4, 3e-4  # s
+
+
+@dataclass
+class Trial:
+    """A training whose pushes are whole numbers that hash which worker and iteration they are of, so that float32 sums are exact,
+    and one that is lost, or counted twice, shows."""
+
+    seed: int = 1
+    workers: int = 4
+    keys: int = 200
+    steps: int = 5
+    together: bool = True
+    bound: int | None = 0
+    shape: Shape = Shape(4, 1, 2)
+    changes: str = ""
+    blocks: int = 1
+    filter: str = "none"
+    threshold: float = 0.0
+    loss: float = 0.0
+
+    def pushed(self, worker: int, iteration: int) -> np.ndarray:
+        return np.random.default_rng((self.seed, worker, iteration)).integers(1, 97, self.keys).astype(np.float32)
+
+    @property
+    def order(self) -> list[int]:
+        return np.random.default_rng(self.seed).integers(self.blocks, size=self.steps).tolist()
+
+    def right(self) -> np.ndarray:
+        values = np.zeros(self.keys, np.float32)
+        for iteration, block in enumerate(self.order):
+            begin, end = (self.keys * edge // self.blocks for edge in (block, block + 1))
+            for worker in range(self.workers):
+                values[begin:end] -= self.pushed(worker, iteration)[begin:end]
+        return values
+
+    def run(self) -> tuple[Cluster, Mail, int]:
+        """Returns the servers and workers at the end, what they have sent, and a digest of all that happened in the network."""
+        config = replace(BASE, workers=self.workers, loss=self.loss, seed=self.seed).resolved()
+        place = virtual_network.place(config, more=self.shape.servers + 2)
+        names = [host.name for host in place.topology.hosts]
+        edges = [self.keys * block // self.blocks for block in range(self.blocks + 1)]
+        times = np.random.default_rng((self.seed, 9))
+        with virtual_network.fabric(config, place) as network:
+            mail = Mail(config, network)
+            cluster = Cluster(
+                mail, names[: self.workers], names[self.workers :], np.zeros(self.keys, np.float32), self.shape,
+                Plan(list(zip(edges, edges[1:], strict=False)), self.order, self.bound, self.filter, self.threshold),
+                Rules(self.workers, self.keys, self.together, 1.0), lambda worker, iteration, _: self.pushed(worker, iteration),
+                lambda worker: COMPUTING * times.exponential(), read_changes(self.changes, self.shape.servers), DETECT, self.seed)
+            cluster.run(Timeline())
+            digest = network.stats()["digest"]
+            while not network.run():
+                network.completions()
+            network.check()
+        return cluster, mail, digest
+
+
+def drawn(seed: int) -> Trial:
+    """Draws a training, and servers that die, leave and join at any time; as many die as there are copies, at most."""
+    chance = random.Random(seed)
+    servers, replicas, time = chance.choice((3, 4, 5)), chance.choice((1, 2)), 0.0
+    there, changes, deaths = set(range(servers)), list[str](), 0
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        time += chance.uniform(0, 1.2e-3)
+        gone = [server for server in range(servers + 2) if server not in there]
+        possible = ["join"] * bool(gone) + ["leave"] * (len(there) > replicas + 1) + ["die"] * (deaths < replicas)
+        if not possible:
+            continue
+        event = chance.choice(possible)
+        server = chance.choice(gone if event == "join" else sorted(there))
+        there ^= {server}
+        deaths += event == "die"
+        changes.append(f"{time:.7f} {event} {server}")
+    return Trial(seed, chance.choice((2, 3, 5)), chance.choice((40, 600)), together=chance.random() < 0.5,
+                 bound=chance.choice((0, 1, 3, None)), shape=Shape(servers, replicas, 3), changes=", ".join(changes),
+                 blocks=chance.choice((1, 3)), loss=chance.choice((0, 0, 0.01)))
+
+
+def check(trial: Trial) -> Cluster:
+    cluster, _, _ = trial.run()
+    assert cluster.values().tolist() == trial.right().tolist(), trial
+    assert trial.bound is None or max(max(worker.staleness) for worker in cluster.workers) <= trial.bound
+    return cluster
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_push_is_lost_or_counted_twice_when_servers_die_leave_and_join(seed):
+    check(drawn(seed))
+
+
+@pytest.mark.later
+@pytest.mark.parametrize("seed", range(6, 106))
+def test_the_same_for_a_hundred_seeds(seed):
+    check(drawn(seed))
+
+
+@pytest.mark.parametrize("changes", ["0.0002 die 0, 0.00021 join 0", "0.0001 join 4, 0.00011 die 4, 0.0009 leave 1",
+                                     "0.0002 leave 2, 0.0002001 join 2", "0 die 3", "0.0001 join 4, 0.00012 die 1"])
+@pytest.mark.parametrize("together", [True, False])
+def test_servers_come_back_before_they_are_missed_and_die_during_a_change(changes, together):
+    cluster = check(Trial(changes=changes, together=together, bound=1))
+    assert cluster.manager.switches >= 1
+
+
+def test_a_range_without_a_living_copy_is_said_to_be_lost():
+    with pytest.raises(LostRange, match=r"keys \d+ to \d+: all servers with copies have died; expected at most replicas = 1"):
+        Trial(shape=Shape(3, 1, 2), changes="0.0001 die 0, 0.00012 die 1, 0.00014 join 3, 0.00014 die 2").run()
+
+
+def test_the_judges_find_what_they_are_for(monkeypatch):
+    """A clock that does not travel with a copy, a push that is applied again, and a worker that does not wait."""
+    with monkeypatch.context() as patch, pytest.raises(WrongSum, match=r"server \d: keys \d+ to \d+ lack a push"):
+        patch.setattr(Server, "take", lambda server, head, pieces, values: server.values[head.begin : head.end].__setitem__(
+            slice(None), values))
+        Trial().run()
+    trial, lacks = Trial(together=False, bound=None, changes="0.0001 join 4"), Manager._freeze
+    with monkeypatch.context() as patch:  # copies do not wait for what has changed meanwhile
+        patch.setattr(Manager, "_freeze", lambda manager, new: manager._switch(new, [(0, 200)]))
+        with pytest.raises((AssertionError, WrongSum)):
+            check(trial)
+    assert Manager._freeze is lacks
+    with monkeypatch.context() as patch, pytest.raises(StaleRead, match="without a push of 2 iterations ago, expected at most 1"):
+        patch.setattr(Worker, "finished", 10**6)
+        Trial(bound=1, steps=8).run()
+    with monkeypatch.context() as patch, pytest.raises(Stuck, match="hosts still wait"):
+        patch.setattr(Server, "_answer", lambda server, head: None)
+        Trial().run()
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+@pytest.mark.parametrize("bound", [0, 1, 2, 5])
+def test_no_values_are_staler_than_the_bound_and_some_are_as_stale(bound, blocks):
+    cluster = check(Trial(bound=bound, blocks=blocks, steps=20))
+    assert max(max(worker.staleness) for worker in cluster.workers) == bound or blocks > 1
+
+
+@pytest.mark.parametrize("replicas", [0, 1, 3])
+@pytest.mark.parametrize("points", [1, 3])
+def test_copies_after_aggregation_take_as_many_bytes_as_one_workers_pushes_would_each_by_itself(replicas, points):
+    """Section 4.4: k copies of each sum, so k/n of k copies of each of n pushes."""
+    trial = Trial(shape=Shape(4, replicas, points), bound=1)
+    sent = [replace(trial, together=together).run()[1].bytes[COPY] for together in (True, False)]
+    parts = ring.segments(trial.keys, range(4), replicas, points)
+    one = sum(replicas * state_bytes(part.end - part.begin, trial.workers) for part in parts)
+    assert sent[0] == trial.steps * one
+    assert sent[0] <= sent[1] <= trial.workers * sent[0] * 1.2, "clocks of pushes that come one by one have as many pieces"
+    assert sent[1] == trial.workers * sent[0]
+
+
+def test_a_filter_keeps_back_what_it_does_not_send():
+    trial = Trial(filter="significant", threshold=60.0, bound=1)
+    cluster, mail, _ = trial.run()
+    rests = sum(worker._rest for worker in cluster.workers)
+    assert (cluster.values() - rests).tolist() == trial.right().tolist() and np.any(rests)
+    assert all(np.all(np.abs(worker._rest) <= 60) for worker in cluster.workers)
+    entries = sum(worker.entries for worker in cluster.workers)
+    assert mail.bytes["push"] == 32 * mail.messages["push"] + 8 * entries
+    assert 0 < entries < sum(worker.possible for worker in cluster.workers) == trial.workers * trial.steps * trial.keys
+
+
+def test_the_same_seed_gives_the_same_bits_under_loss_and_failures():
+    trial = Trial(loss=0.02, changes="0.0003 die 1, 0.0008 join 4", bound=None, together=False)
+    (one, _, first), (two, _, again), (_, _, other) = trial.run(), trial.run(), replace(trial, seed=2).run()
+    assert first == again != other and one.values().tobytes() == two.values().tobytes()
+
+
+def synchronous(config: Parameters) -> np.ndarray:
+    """Returns the values after all iterations, each by a loop over the workers: an own reference."""
+    task = config.task
+    values = task.initial()
+    data = [np.random.default_rng((config.seed, 3, worker)) for worker in range(config.workers)]
+    for _ in range(config.steps):
+        updates = [task.update(values, worker, data[worker], config.batch, config.lr, 1) for worker in range(config.workers)]
+        total = updates[0]
+        for update in updates[1:]:
+            total = total + update
+        values = values - total / np.float32(config.workers)
+    return values
+
+
+@pytest.mark.parametrize("changes", ["", "0.02 die 1, 0.05 join 4"])
+def test_sequential_consistency_is_the_synchronous_sum_to_the_bit(monkeypatch, changes):
+    config = replace(BASE, steps=8, changes=changes, loss=0.001)
+    last, make = list[np.ndarray](), Cluster.values
+    monkeypatch.setattr(Cluster, "values", lambda cluster: last.append(make(cluster)) or last[-1])
+    (run,) = config.measure()
+    assert last[-1].tobytes() == synchronous(config).tobytes()
+    assert set(run.staleness) == {0} and len(run.staleness) == 32 and run.switches == (2 if changes else 0)
+
+
+def test_a_training_beside_the_switch_and_what_it_says():
+    """With times that do not vary, an iteration is the compute time and a few messages."""
+    (run,) = replace(BASE, steps=5, distribution="constant").measure()
+    assert 5 * BASE.computing < run.switch_seconds < run.seconds < 5 * (BASE.computing + 2e-3)
+    summary = run.summary()
+    assert summary["entries"] == 1 and summary["clocks"] == 4 * len(ring.segments(BASE.task.parameters, range(4), 1, 1))
+    assert run.sent[STATE] == run.sent[COPY] * 4 and summary["switches"] == 0
+    (eventual,) = replace(BASE, steps=30, consistency="eventual", aggregate="each").measure()
+    assert eventual.switch_seconds is None and max(eventual.staleness) > 3
+    assert eventual.summary()["waiting"] < 0.3
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"replicas": 4}, "replicas = 4: expected less than 4, the servers"),
+    ({"aggregate": "each"}, "aggregate = 'each': expected all with consistency = 'sequential'"),
+    ({"blocks": 4000}, "blocks = 4000: expected at most 506, the keys"),
+    ({"threshold": 0.5}, "threshold = 0.5: expected 0 without"),
+    ({"filter": "random", "threshold": 1.0}, "threshold = 1.0: expected less than 1"), ({"payload": False}, "payload"),
+    ({"protocol": "ps"}, "protocol = 'ps'"), ({"topology": "leaf-spine"}, "topology"), ({"jobs": 2}, "jobs"),
+    ({"computing": 0.0}, "computing"), ({"steps": 0}, "steps"), ({"stripes": 2}, "stripes"), ({"check": "keyed"}, "check"),
+    ({"changes": "1 die"}, r"changes = '1 die': '1 die': expected a time in s, die, leave or join"),
+    ({"changes": "1 fall 2"}, "expected a time in s"), ({"changes": "-1 die 2"}, "expected a time in s"),
+    ({"changes": "1 die 7"}, "at 1 s server 7 is not there"), ({"changes": "1 join 2"}, "at 1 s server 2 is there already"),
+    ({"servers": 1, "replicas": 0, "changes": "1 leave 0"}, "at 1 s no server is left; let another join before")])
+def test_settings_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        replace(BASE, **changes)
+
+
+def test_a_lost_range_is_an_error_of_the_command(tmp_path, capsys):
+    small = ["steps=10", "workers=2", "servers=3", "changes=0.02 die 1, 0.021 die 2"]
+    file = tmp_path / "own.toml"
+    file.write_text('kind = "parameters"\nwidth = 4\n')
+    assert main(["experiment", "run", str(file), "--results", str(tmp_path),
+                 *(word for each in small for word in ("--set", each))]) == 1
+    assert "all servers with copies have died; expected at most replicas = 1 deaths" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_experiment_runs_from_the_command_line(tmp_path, capsys):
+    small = ["steps=10", "workers=2", "servers=2", "consistency=bounded", "seed=3", "changes=0.05 die 1"]
+    file = tmp_path / "own.toml"
+    file.write_text('kind = "parameters"\nwidth = 4\n')
+    assert main(["experiment", "run", str(file), "--results", str(tmp_path),
+                 *(word for each in small for word in ("--set", each))]) == 0
+    assert "part of the time in which a worker waits" in " ".join(capsys.readouterr().out.split())
+    folder = next(tmp_path.rglob("metrics.json")).parent
+    (finding,) = why.explain(load(folder))
+    assert finding.job == "bounded by 3" and "iterations old on average" in finding.shown
+    assert (folder / "report.html").exists() and parameters.KIND is Parameters
