@@ -65,7 +65,7 @@ def test_a_number_of_processes_that_makes_no_sense(count, capsys):
     [
         ('kind = "allreduce"\nelement = 3', r"trial\.toml:2: unknown key 'element'; did you mean 'elements'"),
         ('kind = "training"\njobs = 2', r"trial\.toml:2: unknown key 'jobs'"),
-        ('kind = "allreduced"', "expected 'allreduce' or 'asynchronous' or 'byteps' or 'compression' or 'experts' or"),
+        ('kind = "allreduced"', "expected 'allreduce' or 'asynchronous' or 'byteps' or 'compression' or 'embeddings' or"),
         ("about = 3", "about = 3: expected a line of text"),
         ("sweep = 3", "sweep = 3: expected a table"),
         ("sweep = []", r"trial\.toml:1: sweep = \[\]: expected a table"),

@@ -10,4 +10,6 @@ server, OSDI 2014): keys in ranges, on a ring of servers, with clocks by range, 
     worker.py    a worker: pulls, computes, pushes
     manager.py   servers that die, leave and join
     cluster.py   all of them in one network
+
+and, over the same mail, embeddings.py: a table of embeddings that workers cache with bounded staleness (HET).
 """
