@@ -42,8 +42,10 @@ def create_process_group(options: c10d._DistributedBackendOptions, backend_optio
 def _delegating(name: str, kind: Kind) -> None:
     """Gives the class a method that goes to Gloo with the arguments that it gets."""
 
+    reason = "not a sum" if kind.by_all else "a message between two ranks, for which the switch has nothing to do"
+
     def method(self: InaProcessGroup, *args: object, **kwargs: object) -> dist.Work:
-        return self._delegate(name, args, "not a sum", kwargs, kind)
+        return self._delegate(name, args, reason, kwargs, kind)
 
     method.__name__ = name
     setattr(InaProcessGroup, name, call(kind)(method))

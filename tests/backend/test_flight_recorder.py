@@ -18,6 +18,7 @@ dist.all_reduce(torch.ones(3, 4)); dist.barrier(); dist.all_gather([torch.ones(2
 dist.all_gather_into_tensor(torch.zeros(2 * n), torch.ones(2)); dist.reduce_scatter_tensor(torch.zeros(2), torch.ones(2 * n))
 dist.broadcast(torch.ones(5), 0); dist.reduce(torch.ones(5), 1)
 dist.gather(torch.ones(2), [torch.ones(2)] * n if rank == 0 else None)
+dist.scatter(torch.ones(2), [torch.ones(2)] * n if rank == 0 else None); dist.all_to_all_single(torch.ones(n), torch.ones(n))
 """
 
 
@@ -34,7 +35,8 @@ def analysed(folder, **options):
 
 @pytest.mark.build
 @pytest.mark.later
-def test_torch_says_which_rank_did_not_come(tmp_path):
+@pytest.mark.parametrize("protocol", ["switchml", "receivers"])
+def test_torch_says_which_rank_did_not_come(tmp_path, protocol):
     """Rank 1 never calls the second all-reduce of 100 and is in no collective; its file is there, all the same."""
     folder = tmp_path / "flight"
     folder.mkdir()
@@ -47,14 +49,14 @@ else:
     roll_call.TELLING = 2.0  # rank 1 has nothing to say
     try: dist.all_reduce(torch.ones(100), group=other)
     except RuntimeError as error: say(error=str(error))
-""", INA_FLIGHT=f"{folder}/rank")
+""", INA_FLIGHT=f"{folder}/rank", INA_PROTOCOL=protocol)
     assert [rank.code for rank in results] == [0] * 3, results
     assert results[0].report["error"] and results[2].report["error"]
     assert sorted(path.name for path in folder.iterdir()) == ["rank0", "rank1", "rank2"]
     database = analysed(folder)
     assert [call.collective_name for call in database.collectives] == [
         "gloo:all_reduce", "gloo:barrier", "gloo:all_gather", "gloo:_all_gather_base", "gloo:_reduce_scatter_base",
-        "gloo:broadcast", "gloo:reduce", "gloo:gather", "gloo:all_reduce"]
+        "gloo:broadcast", "gloo:reduce", "gloo:gather", "gloo:scatter", "gloo:all_to_all", "gloo:all_reduce"]
     last = database.collectives[-1]
     assert last.missing_ranks == {1} and last.input_sizes == [[100]]
     assert not any(call.missing_ranks or call.mismatch_collectives for call in database.collectives[:-1])

@@ -58,6 +58,51 @@ dist.destroy_process_group()
 """
 
 
+EVERY = """
+from torch.profiler import ProfilerActivity, profile
+rank, n = start()
+groups = {"gloo": dist.new_group(backend="gloo"), "ina": None}
+def collectives(group):
+    def once(): return torch.ones(4)
+    def whole(): return torch.ones(4 * n)
+    dist.all_reduce(once(), group=group); dist.broadcast(once(), 1, group=group); dist.reduce(once(), 0, group=group)
+    dist.all_gather([once() for _ in range(n)], once(), group=group); dist.all_gather_into_tensor(whole(), once(), group=group)
+    dist.reduce_scatter(once(), [once() for _ in range(n)], group=group)
+    dist.reduce_scatter_tensor(once(), whole(), group=group); dist.all_to_all_single(whole(), whole(), group=group)
+    dist.gather(once(), [once() for _ in range(n)] if rank == 0 else None, group=group)
+    dist.scatter(once(), [once() for _ in range(n)] if rank == 0 else None, group=group); dist.barrier(group=group)
+def shown(name): return name.startswith(("gloo:", "ina:")) and " " not in name and "::" not in name  # no steps, no operators
+seen = {}
+for backend, group in groups.items():
+    with profile(activities=[ProfilerActivity.CPU]) as profiled: collectives(group)
+    seen[backend] = [event.name.split(":", 1)[1] for event in sorted(profiled.events(), key=lambda event: event.time_range.start)
+                     if shown(event.name) and event.name.startswith(backend)]
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        if rank: dist.recv(torch.ones(4), 0, group=group)
+        else: dist.send(torch.ones(4), 1, group=group)
+    seen[f"message, {backend}"] = [event.name for event in profiled.events() if shown(event.name)]
+say(seen=seen, reasons=ina.backend.stats()["reasons"])
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.build
+@pytest.mark.later
+@pytest.mark.parametrize("protocol", ["switchml", "receivers"])
+def test_spans_of_all_collectives_have_the_names_that_torch_gives_them(tmp_path, protocol):
+    """Gloo makes some collectives of others, and shows those; messages go through it in any group, so their spans are its own."""
+    for rank, report in enumerate(succeed(run(tmp_path, 2, EVERY, INA_PROTOCOL=protocol))):
+        seen = report["seen"]
+        assert seen["ina"] == ["all_reduce", "broadcast", "reduce", "all_gather", "_all_gather_base", "reduce_scatter",
+                               "_reduce_scatter_base", "all_to_all", "gather", "scatter", "barrier"]
+        assert {"all_reduce", "broadcast", "reduce", "all_gather", "all_to_all", "gather", "scatter",
+                "barrier"} <= set(seen["gloo"]) <= set(seen["ina"])
+        message = ("send", "recv")[rank]
+        assert seen["message, ina"] == seen["message, gloo"] == [f"gloo:{message}"]
+        assert report["reasons"][f"{message}: a message between two ranks, for which the switch has nothing to do"] == 1
+
+
 def nodes(path):
     return json.loads(path.read_text())["nodes"]
 
