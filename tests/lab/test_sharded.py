@@ -8,7 +8,7 @@ from capabilities import need
 from ina.base.settings import ConfigError
 from ina.cli import main
 from ina.lab.kinds import sharded
-from ina.lab.kinds.sharded import Collective, Sharded, collectives_of
+from ina.lab.kinds.sharded import Collective, Sharded, Trained, collectives_of, compared
 from ina.lab.results import why
 from ina.lab.results.record import load
 from ina.lab.virtual.virtual_network import WrongSum
@@ -87,6 +87,41 @@ def test_a_wrong_value_is_found(monkeypatch, reduces, by):
 def test_settings_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         replace(BASE, **changes)
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"ecn": 1000}, "ecn = 1000: expected 0 in world = 'testbed'"), ({"duplicate": 0.1}, "duplicate"), ({"nic": 1}, "nic"),
+    ({"dtype": "int32"}, "dtype = 'int32': expected float32 in world = 'testbed'"), ({"host_packet": 1e-6}, "host_packet"),
+    ({"steps": 0}, "steps"), ({"overlap": True, "latency": 1e-6}, "latency")])
+def test_settings_that_the_testbed_does_not_have_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        replace(BASE, **{"world": "testbed", **changes})
+
+
+def trained(each: list[float], up: int, down: int, processors: float = 0.5) -> Trained:
+    links = {"h1": {"rate": 1e9, "up_bytes": up, "down_bytes": down}, "h2": {"rate": 1e9, "up_bytes": 1, "down_bytes": 2},
+             "s1-s2": {"rate": 1e12, "up_bytes": 2, "down_bytes": 10**9}}
+    return Trained(each, {"links": links, "processors": processors, "seconds": 1.0}, ["h1", "h2"],
+                   [{"worker": {"retransmissions": 3, "rx_ps": 7}}, {"worker": {"retransmissions": 4, "rx_ps": 7}}])
+
+
+def test_trainings_of_the_testbed_are_told_in_bytes_and_times_of_all_parameters():
+    config = replace(BASE, world="testbed", workers=2, elements=3 * 2**18, rate=1e9, overlap=False, steps=3).resolved()
+    size = 4 * config.elements
+    unit = 8 * size / 1e9
+    ours = trained([2.0 * unit, 1.6 * unit, 1.8 * unit], 6 * size, 5 * size)
+    rings = trained([4 * unit, 3 * unit, 2 * unit], 5 * size, 9 * size, processors=0.95)
+    gloo = trained([6 * unit, 5 * unit, 7 * unit], 3 * size, 3 * size)
+    step = compared(config, ours, rings, gloo)
+    summary = step.summary()
+    figures = {"time": 1.8, "least": 1.6, "most": 2.0, "formula": 1.5, "rings": 3, "rings_least": 2, "rings_most": 4, "gloo": 6,
+               "ratio": 3 / 1.8, "up": 2, "down": 5 / 3, "rings_up": 3, "gloo_up": 1, "link_use": 6 / 5.4}
+    assert {name: summary[name] for name in figures} == pytest.approx(figures)
+    assert (step.bound, step.rings_bound, step.busiest_link) == ("link", "host-limited", "h1 up")
+    assert summary["retransmissions"] == 7 and summary["time_ms"] == pytest.approx(1.8e3 * unit)
+    finding = config.why({"stats": step.stats}, summary)
+    assert finding.bound == "link" and finding.shown.startswith("1.80 S/B a step, 1.50 on links alone")
+    assert trained([4 * unit], 1, 1).bound(1.5 * unit) == "neither"
 
 
 def test_values_that_have_no_room_are_refused_before_they_are_made():

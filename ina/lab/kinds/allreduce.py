@@ -24,11 +24,11 @@ from ina.aggregation.port_kinds import udp
 from ina.base.settings import key
 from ina.codecs.omnireduce import BLOCK
 from ina.lab import limits
-from ina.lab.cost_model import ETHERNET
 from ina.lab.kind import Check, Finding, Outcome, Row
 from ina.lab.oracle import choose_reduction, expected
 from ina.lab.processes import crew, testbed
 from ina.lab.processes.hosts import BMV2_WINDOW, SWITCH, SWITCHES
+from ina.lab.processes.real_network import defines, real_network
 from ina.lab.processes.reducer import Specification
 from ina.lab.results import why
 from ina.lab.training.launch import Place, here
@@ -348,7 +348,6 @@ def in_processes(config: AllReduce) -> list[Reduction]:
     Raises JobFailed: a worker failed, or is silent; ConfigError: there is no such network here.
     """
     config = config.resolved()
-    defines = {"VALUES": str(config.values), "SLOTS": str(max(virtual_network.LEAST_SLOTS, config.pool))}
     faults = {"duplicate": config.duplicate, "reorder": config.reorder, "corrupt": config.corrupt,
               "duplicate_delay": 10e-3, "reorder_delay": 2e-3, "seed": config.seed}
     base = Specification("", port_kinds.DEFAULT, 0, 0, config.workers, config.window, config.elements, config.dtype, config.seed,
@@ -356,15 +355,11 @@ def in_processes(config: AllReduce) -> list[Reduction]:
                          moves=bool(config.link_events))
     if config.world == "local":
         faults["loss"] = config.loss  # a worker's port is its wire, both ways
-        with closing(start_server(config.program_path, defines)) as process:
+        with closing(start_server(config.program_path, defines(config))) as process:
             return _work(config, replace(base, switch=process.name), faults, here(), None)
     place = virtual_network.place(config)
     hosts = [host for job in place.hosts(config) for host in job]
-    links = tuple(replace(link, loss=config.loss or link.loss) for link in place.topology.links)
-    mtu = max(place.topology.mtu, protocols.frame_bytes(config.protocol, config.values) - ETHERNET)
-    topology = replace(place.topology, links=links, mtu=mtu)
-    made = Network(topology, config.program_path, defines, seed=config.seed, kind=config.switch, link_probe=config.link_probe,
-                   link_misses=config.link_misses)
+    made = real_network(config, place, link_probe=config.link_probe, link_misses=config.link_misses)
     with testbed.opened(made) as network:
         ranks = testbed.place(network, hosts)
         return _work(config, replace(base, switch=network.socket, port=udp.KIND.name), faults, ranks, network)

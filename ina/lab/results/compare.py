@@ -26,7 +26,7 @@ Lines = dict[str, list[tuple[float | str, float]]]  # by name: points (x, y); x 
 MODEL = "ring at best (model, no loss)"
 SERIES = ("#1668b8", "#c65a11", "#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
 MARKERS = "os^DvP*X"
-UNPLOTTED = ("ring_model_ms", "link_use", "bound", "packets", "sums")  # derived from other figures
+UNPLOTTED = ("ring_model_ms", "link_use", "bound", "rings_bound", "packets", "sums")  # derived from other figures
 MOST_LINES = 16  # of a plot: of more, only most, median and least are drawn
 
 
