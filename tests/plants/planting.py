@@ -113,8 +113,8 @@ def _served(server: _Server) -> Iterator[None]:
 def _worker(copy: Path, name: str, protocol: str):
     """Returns a ``protocols.named`` in which ``protocol`` is the worker of the copy."""
     source = copy / f"{protocol}.c"
-    if not source.is_file():
-        source = copy / "switchml.c"  # which has its kin's, too
+    if not source.is_file():  # its kin's file
+        source = next(file for file in sorted(copy.glob("*.c")) if f"\nWORKER({protocol}," in file.read_text())
     for part in sorted({name, SHARED} - {source.name}):  # what the worker calls, and what is called from there, is its own then
         source.write_text(f'{source.read_text()}\n#include "{part}"\n')
     error = ffi.new("char[]", 512)
