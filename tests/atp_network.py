@@ -17,6 +17,7 @@ from capabilities import need
 from model_network import DELAY, US, Faults
 
 from ina.aggregation.entries.atp import ATP
+from ina.aggregation.entries.atp_routes import Routes
 from ina.aggregation.entries.base import Child, Parent, Place
 from ina.aggregation.ps.state_machine import ParameterServer, ServerConfig
 from ina.aggregation.worker import Event, Worker, WorkerConfig, worker_address
@@ -68,15 +69,16 @@ Node = tuple[str, int, int]  # "switch" | "worker" | "server"; switch: its numbe
 
 class Network:
     """ATP jobs numbered from 0, job n with life 7 + n. Switch 0 is the root, to which the servers are attached; with
-    ``leaves`` the workers are below switches 1 .. leaves."""
+    ``leaves`` the workers are below switches 1 .. leaves. ``routes``: with p4/atp_routes.p4, whose sums may have routes."""
 
     def __init__(self, jobs: list[JobSpec], *, pool: int = 16, leaves: int = 0, faults: Faults = NONE, seed: int = 0,
-                 values: int = VALUES, lifetime: float = 0.05, ecn_depth: int = 0, compiled: Program | None = None):
+                 values: int = VALUES, lifetime: float = 0.05, ecn_depth: int = 0, compiled: Program | None = None,
+                 routes: bool = False):
         self.values, self.now, self.frames = values, 0, 0
-        self.program = ATP(ecn_depth=ecn_depth, lifetime=lifetime)
+        self.program = (Routes if routes else ATP)(ecn_depth=ecn_depth, lifetime=lifetime)
         self.plain = ATP(ecn_depth=ecn_depth, lifetime=lifetime)
         self.plain.aggregates = False
-        compiled = compiled or program(pool, values)
+        compiled = compiled or program(pool, values, f"{self.program.name}.p4")
         self.switches = [Switch(compiled, max_frame=9500) for _ in range(1 + leaves)]
         self.wires: dict[tuple[int, int], Node] = {}  # far end of each switch port
         self._ports: dict[Node, tuple[int, int]] = {}
@@ -113,7 +115,8 @@ class Network:
         homes = [1 + i % leaves if leaves else 0 for i in range(spec.workers)]
         workers = [self._worker(number, life, i, home, spec) for i, home in enumerate(homes)]
         server = ParameterServer(ServerConfig(spec.workers, number, spec.slots, self.values, life=life,
-                                              multicast=not spec.plain, key=spec.options.get("key", b"")))
+                                              multicast=not spec.plain, key=spec.options.get("key", b""),
+                                              routes=isinstance(self.program, Routes)))
         up = self._port(0, ("server", number, 0))
         used = sorted(set(homes))
         if leaves:
@@ -130,7 +133,7 @@ class Network:
     def _worker(self, number: int, life: int, index: int, home: int, spec: JobSpec) -> Worker:
         self._port(home, ("worker", number, index))
         options = {"slots": spec.slots, "values": self.values, "rto_min": 40e-6, "rto_max": 1e-3, "timeout": 5.0} | spec.options
-        peer = {"switch": self.address(home), "protocol": "ps" if spec.plain else "atp", "server": self.address(home)}
+        peer = {"switch": self.address(home), "protocol": "ps" if spec.plain else self.program.name, "server": self.address(home)}
         return Worker(WorkerConfig(index, spec.workers, job=number, life=life, **peer, **options))
 
     def _hosts(self, number: int, switch: int, workers) -> list[Child]:

@@ -1,9 +1,9 @@
-/* The ATP worker (NSDI'21 §3, with the decisions of docs/design/protocol-atp.md), and the plain parameter server's, which is the
- * same without a switch that helps.
+/* The ATP worker (NSDI'21 §3, with the decisions of docs/design/protocol-atp.md), the plain parameter server's, which is the
+ * same without a switch that helps, and that of ATP with receivers, whose sums may have routes (route.h).
  *
  * Packets are numbered over the life of the job and sent in order: at most `slots` beyond the oldest that has no result, of
  * which at most a congestion window are on their way. Packet q belongs to slot q mod slots; each slot knows the aggregator
- * that its packets use.
+ * that its packets use. Packets of which a worker is no member are passed over.
  *
  *     IDLE ──sent──> FLYING ──result──> IDLE
  *                    │    ^
@@ -15,6 +15,7 @@
 #include "atp_frame.h"
 #include "offers.h"
 #include "protocols.h"
+#include "route.h"
 #include "slots.h"
 
 #include <errno.h>
@@ -35,8 +36,7 @@ static_assert(sizeof(struct slot) == 24, "no padding");
 
 struct state {                   /* slots.h */
     struct ina_slots base;
-    struct ina_internet net;     /* of bare frames; net_values: of frames with values */
-    struct ina_internet net_values;
+    struct ina_internet net[2][2]; /* of frames: 1 of those that name receivers; 1 of those with values */
     struct ina_address peer;     /* the switch, or the server */
     uint64_t check;              /* INA_CHECK_OFF, INA_CHECK_SUM */
     uint64_t next;               /* first packet that has not been sent */
@@ -78,6 +78,11 @@ static uint32_t frame_size(const struct ina_worker_config *config)
     return INA_ATP_PAYLOAD + (uint32_t)ina_lane_bytes(config->lane, config->values);
 }
 
+static uint32_t frame_size_routes(const struct ina_worker_config *config)
+{
+    return frame_size(config) + INA_ATP_MOST_EXTRA;
+}
+
 static void publish(struct state *st)
 {
     struct ina_slots_tail *tail = ina_slots_tail(st);
@@ -85,18 +90,21 @@ static void publish(struct state *st)
     tail->stats.window = st->window / ONE;
 }
 
-static int start(void *state, const struct ina_worker_config *config, const struct ina_address *peer)
+static int start(void *state, const struct ina_worker_config *config, const struct ina_address *peer, int routes)
 {
     struct state *st = state;
     if (!ina_slots_valid(&shape, config))
         return -EINVAL;
     ina_slots_init(st, &shape, config, (int32_t)ina_option(options, config, EXPONENT), 1);
     ina_tensors_offers(ina_slots_tensors(st));
+    if (routes)
+        ina_tensors_routes(ina_slots_tensors(st));
     st->peer = *peer;
     st->check = (uint64_t)ina_option(options, config, CHECK);
     const uint32_t header = INA_ATP_PAYLOAD - INA_INTERNET_SIZE;
-    ina_internet_write(&st->net, &config->self, peer, header);
-    ina_internet_write(&st->net_values, &config->self, peer, header + (uint32_t)ina_lane_bytes(config->lane, config->values));
+    for (uint32_t i = 0; i < 4; i++)
+        ina_internet_write(&st->net[i / 2][i % 2], &config->self, peer,
+                           header + i / 2 * INA_ATP_MOST_EXTRA + i % 2 * (uint32_t)ina_lane_bytes(config->lane, config->values));
     st->next = st->recover = config->first_packet;
     uint64_t window = (uint64_t)ina_option(options, config, WINDOW);
     window = window ? window : FIRST_WINDOW / frame_size(config);
@@ -119,6 +127,8 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
         return -EINVAL; /* maxima have no tags */
     if (st->check == INA_CHECK_KEYED && tensors[handle].part != INA_PART_PLAIN)
         return -EINVAL; /* nor have answers to offers */
+    if (st->check == INA_CHECK_KEYED && ina_tensor_is_routed(&tensors[handle]))
+        return -EINVAL; /* nor what a worker has no part in */
     const int result = ina_tensors_submit(ina_slots_tensors(st), &ina_slots_tail(st)->times, tensors, handle);
     if (result >= 0 && !st->flying)
         ina_tensors_status(ina_slots_tensors(st), &ina_slots_tail(st)->times, st->next, &ignored, now); /* its time starts */
@@ -176,28 +186,69 @@ static struct ina_check nonce(const struct state *st, const struct slot *slot)
                                         ina_tensors_agreed(ina_slots_tensors(st), slot->base.op, slot->base.seq));
 }
 
+static struct ina_route route_of(const struct state *st, const struct ina_tensor *tensors, const struct slot *slot)
+{
+    return ina_route_of(ina_slots_tensors(st), tensors, slot->base.op, slot->base.seq);
+}
+
+/* 1: the slot's packet names receivers and members. */
+static int is_routed(const struct state *st, const struct slot *slot)
+{
+    return !slot->floats && ina_tensors_contents(ina_slots_tensors(st), slot->base.op, slot->base.seq) == INA_CONTENTS_ROUTED;
+}
+
+/* Aggregator of the slot's packet. Members of a block may be a window ahead of those of the block before in its slot (route.h), so the two
+ * have aggregators of their own. */
+static uint32_t aggregator_of(const struct state *st, const struct slot *slot)
+{
+    const uint32_t slots = st->base.config.slots;
+    return slot->index + (ina_slots_tensors(st)->op[slot->base.op].partial && slot->base.seq / slots & 1 ? slots : 0);
+}
+
+/* Writes what the slot's packet to which this worker brings no values says, from and for some. */
+static void write_nothing(const struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, struct slot *slot,
+                          const struct ina_route *route)
+{
+    const struct ina_tensors *ts = ina_slots_tensors(st);
+    const uint32_t handle = slot->base.op, *fingerprint = ts->fingerprint[handle];
+    uint8_t *wire = ina_atp_write(pkt, &st->net[1][0], INA_ATP_TO, slot->resend ? INA_ATP_RESEND : 0, aggregator_of(st, slot),
+                                  ina_atp_identity(st->base.config.life, st->base.config.job, slot->base.seq),
+                                  1u << st->base.config.worker, INA_ATP_MOST_EXTRA);
+    ina_atp_put_sets(wire, route->receivers, route->members);
+    struct ina_check check = {{0}};
+    if (slot->base.seq == ts->op[handle].first)
+        check = (struct ina_check){{fingerprint[0], fingerprint[1]}};
+    else if (st->check)
+        check = nonce(st, slot);
+    slot->base.exponent = (int8_t)ina_tensors_announced(ts, tensors, handle, slot->base.seq);
+    ina_atp_complete(pkt, slot->base.exponent, (uint32_t)st->check, check);
+}
+
 /* Writes what the slot's packet, an offer, says. */
 static void write_offer(const struct state *st, struct ina_packet *pkt, const struct slot *slot)
 {
     const struct ina_worker_config *c = &st->base.config;
     const struct ina_choice *choice = &ina_slots_tensors(st)->choice[slot->base.op];
-    ina_atp_write(pkt, &st->net, INA_ATP_OFFER, slot->resend ? INA_ATP_RESEND : 0, ina_atp_terms(choice->state, choice->least),
+    ina_atp_write(pkt, &st->net[0][0], INA_ATP_OFFER, slot->resend ? INA_ATP_RESEND : 0, ina_atp_terms(choice->state, choice->least),
                   ina_atp_identity(c->life, c->job, slot->base.seq), 1u << c->worker, 0);
     ina_atp_complete(pkt, INA_EXP_MIN, INA_CHECK_OFF, (struct ina_check){{choice->rivals, 0}});
 }
 
-/* Writes what the slot's packet, any other, says. */
+/* Writes what the slot's packet, any other, says. route: of one from and for some, else NULL. */
 static void write_sum(const struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, struct slot *slot, enum ina_contents contents,
-                      uint32_t payload)
+                      const struct ina_route *route, uint32_t payload)
 {
     const struct ina_tensors *ts = ina_slots_tensors(st);
     const int with_values = payload != 0;
     const uint32_t type = slot->floats ? INA_ATP_FLOATS
+                          : route ? INA_ATP_TO
                           : contents == INA_CONTENTS_MAX ? INA_ATP_MAXIMA : INA_ATP_DATA;
-    uint8_t *wire = ina_atp_write(pkt, with_values ? &st->net_values : &st->net, type,
-                                  slot->resend ? INA_ATP_RESEND : 0, slot->index,
+    uint8_t *wire = ina_atp_write(pkt, &st->net[route != NULL][with_values], type,
+                                  slot->resend ? INA_ATP_RESEND : 0, aggregator_of(st, slot),
                                   ina_atp_identity(st->base.config.life, st->base.config.job, slot->base.seq),
-                                  1u << st->base.config.worker, payload);
+                                  1u << st->base.config.worker, payload + ina_atp_kinds[type].extra);
+    if (route)
+        wire = ina_atp_put_sets(wire, route->receivers, route->members);
     struct ina_check check = {{0}};
     const int summed = st->check == INA_CHECK_SUM && with_values && type != INA_ATP_MAXIMA;
     if (summed)
@@ -219,14 +270,19 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     struct slot *slot = &slots_of(st)[index];
     const struct ina_tensors *ts = ina_slots_tensors(st);
     const enum ina_contents contents = ina_tensors_contents(ts, slot->base.op, slot->base.seq);
-    const int with_values = slot->floats || (contents != INA_CONTENTS_NONE && contents != INA_CONTENTS_OFFER);
+    const int routed = is_routed(st, slot);
+    const struct ina_route route = routed ? route_of(st, tensors, slot) : (struct ina_route){0};
+    const int with_values = slot->floats || (routed ? ina_route_sends(&route, ts->worker)
+                                                    : contents != INA_CONTENTS_NONE && contents != INA_CONTENTS_OFFER);
     const uint32_t payload = with_values ? (uint32_t)ina_lane_bytes(ts->lane, ts->values) : 0;
-    if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
+    if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + (routed ? INA_ATP_MOST_EXTRA : 0) + payload)
         return -1;
     if (contents == INA_CONTENTS_OFFER)
         write_offer(st, pkt, slot);
+    else if (routed && !with_values)
+        write_nothing(st, tensors, pkt, slot, &route);
     else
-        write_sum(st, tensors, pkt, slot, contents, payload);
+        write_sum(st, tensors, pkt, slot, contents, routed ? &route : NULL, payload);
     clear_ready(st, index);
     slot->base.state = FLYING;
     tail->stats.tx_packets++;
@@ -235,6 +291,29 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
         ina_slots_repeated(tail, index);
     ina_rto_sent(&tail->rto, index, now);
     return 0;
+}
+
+/* Passes over packets of which this worker is no member, behind one that it has just sent: so no tensor ends here, and the first packet of
+ * each is everybody's. */
+static void skip(struct state *st, const struct ina_tensor *tensors)
+{
+    struct ina_tensors *ts = ina_slots_tensors(st);
+    for (uint32_t handle = slots_of(st)[0].base.op; st->next < ts->next_seq; st->next++) {
+        if (st->next - ts->op[handle].first >= ina_tensors_packets(&ts->op[handle]))
+            handle = ina_tensors_op_of(ts, st->next);
+        if (!ts->op[handle].partial || (ina_route_of(ts, tensors, handle, st->next).members >> ts->worker & 1))
+            break;
+        ina_tensors_skip(ts, handle, &ina_slots_tail(st)->stats);
+    }
+}
+
+/* 1: packet seq, the next, waits for a gate, or is one and waits for the packets before (route.h). */
+static int waits_for_gate(const struct state *st, uint32_t handle, uint64_t seq)
+{
+    const struct ina_tensors *ts = ina_slots_tensors(st);
+    const uint64_t gate = ina_route_gate_before(ts, handle, seq);
+    const struct ina_slot *slot = &slots_of(st)[gate & (st->base.config.slots - 1)].base;
+    return (ina_route_is_gate(ts, handle, seq) && st->flying) || (gate != UINT64_MAX && slot->seq == gate && slot->state != IDLE);
 }
 
 /* Sends a packet again that is due for it, else the next packet in order if the window allows. In order: the oldest packet that is
@@ -255,7 +334,8 @@ static int send_one(struct state *st, const struct ina_tensor *tensors, struct i
     struct slot *slot = &slots_of(st)[index];
     uint32_t handle = slot->base.op;
     if ((uint64_t)st->flying * ONE + ONE > st->window || slot->base.state != IDLE
-        || ina_tensors_status(ts, &tail->times, st->next, &handle, now) != INA_PACKET_READY)
+        || ina_tensors_status(ts, &tail->times, st->next, &handle, now) != INA_PACKET_READY
+        || (st->next < ts->latest.until && waits_for_gate(st, handle, st->next)))
         return 0;
     const struct slot before = *slot;
     slot->base.seq = st->next;
@@ -270,6 +350,8 @@ static int send_one(struct state *st, const struct ina_tensor *tensors, struct i
     }
     st->flying++;
     st->next++;
+    if (st->next < ts->latest.until)
+        skip(st, tensors);
     return 1;
 }
 
@@ -316,13 +398,13 @@ static int expire(void *state, uint32_t index, uint64_t now)
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
 
 /* A pending reply: the server waits for other workers; or it lacks this one's values, as it could not use their sum. */
-static void pending(struct state *st, uint32_t index, const struct ina_atp_view *view, uint64_t now)
+static void pending(struct state *st, const struct ina_tensor *tensors, uint32_t index, const struct ina_atp_view *view, uint64_t now)
 {
     struct ina_slots_tail *tail = ina_slots_tail(st);
     struct slot *slot = &slots_of(st)[index];
     tail->stats.pending_replies++;
     tail->times.last_rx = now;
-    slot->base.missing = ~view->seen;
+    slot->base.missing = ~view->seen & (is_routed(st, slot) ? route_of(st, tensors, slot).members : UINT32_MAX);
     ina_slots_wait_for(st, slot->base.missing);
     slot->base.asked = 1;
     if (view->seen >> st->base.config.worker & 1) {
@@ -353,8 +435,8 @@ static void stale(struct state *st, uint32_t index, const struct ina_atp_view *v
     }
 }
 
-/* 1: the sums are those of all workers' values, as far as the check words say. *decoded: see ina_tensors_read. */
-static int fits(const struct state *st, const struct ina_tensor *tensors, const struct slot *slot, const struct ina_atp_view *view,
+/* 1: the sums are those of the values of so many workers, as far as the check words say. *decoded: see ina_tensors_read. */
+static int fits(const struct state *st, const struct ina_tensor *tensors, const struct slot *slot, uint32_t workers, const struct ina_atp_view *view,
                 float room[INA_TENSORS_ROOM], const float **decoded)
 {
     if (!st->check || !view->values
@@ -364,7 +446,7 @@ static int fits(const struct state *st, const struct ina_tensor *tensors, const 
         return view->check == INA_CHECK_KEYED
                && ina_slots_keyed_fits(st, slot->base.seq, slot->base.op, slot->floats, (struct ina_check){{view->check0, view->check1}},
                                        view->flags & INA_ATP_OVERFLOW, view->values);
-    struct ina_check check = ina_check_begin(nonce(st, slot), slot->floats ? 1 : ina_slots_tensors(st)->contributions);
+    struct ina_check check = ina_check_begin(nonce(st, slot), slot->floats ? 1 : workers);
     if (slot->floats)
         ina_check_add(st->base.config.lane, &check, view->values, st->base.config.values);
     else
@@ -384,7 +466,16 @@ static uint32_t result_of(const struct state *st, const struct slot *slot)
 {
     if (slot->base.state != IDLE && ina_tensors_contents(ina_slots_tensors(st), slot->base.op, slot->base.seq) == INA_CONTENTS_OFFER)
         return INA_ATP_ANSWER;
-    return slot->floats ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
+    return slot->floats ? INA_ATP_FLOAT_RESULT : slot->base.state != IDLE && is_routed(st, slot) ? INA_ATP_TO_RESULT : INA_ATP_RESULT;
+}
+
+/* 1: a result is for the packet's receivers, and has values if this worker is one, and only then: but where integers did not suffice, which
+ * a server that has floats of this number already says without values. */
+static int is_for(const struct state *st, const struct ina_route *route, const struct ina_atp_view *view)
+{
+    return view->receivers == route->receivers && view->members == route->members
+           && ((view->values != NULL) == (route->receivers >> st->base.config.worker & 1)
+               || (!view->values && view->exponent == INA_EXP_NONFINITE));
 }
 
 /* The server has answered the slot's packet, an offer. */
@@ -454,7 +545,7 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
         return 0;
     }
     if (view.type == INA_ATP_PENDING) {
-        pending(st, index, &view, now);
+        pending(st, tensors, index, &view, now);
         return 0;
     }
     if (view.type == INA_ATP_ANSWER) {
@@ -462,14 +553,24 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
         return st->base.config.reply_in_place && send_one(st, tensors, pkt, now);
     }
 
+    uint32_t workers = ina_slots_tensors(st)->contributions;
+    if (view.type == INA_ATP_TO_RESULT) {
+        const struct ina_route route = route_of(st, tensors, slot);
+        workers = (uint32_t)__builtin_popcount(route.members);
+        if (!is_for(st, &route, &view)) {
+            stats->drop_malformed++;
+            return 0;
+        }
+    }
+    const int all = workers == ina_slots_tensors(st)->contributions; /* members, who then have sent what came before */
     _Alignas(64) float room[INA_TENSORS_ROOM];
     const float *decoded = NULL;
-    if (!fits(st, tensors, slot, &view, room, &decoded)) {
+    if (!fits(st, tensors, slot, workers, &view, room, &decoded)) {
         spoilt(st, index);
         return 0;
     }
     const struct ina_result result = {view.values, view.exponent, view.flags & INA_ATP_OVERFLOW, slot->floats,
-                                      st->check != INA_CHECK_OFF, slot->base.exponent, decoded, {0}};
+                                      st->check != INA_CHECK_OFF, slot->base.exponent, decoded, {view.check0, view.check1}};
     uint64_t unblocked;
     int failing;
     const enum ina_outcome outcome =
@@ -491,17 +592,19 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
         return 0;
     }
     struct ina_rto_burst burst = ina_rto_burst_at(now);
-    if (tail->rto.slot[index].sent == 1 && slot->base.seq > tail->latest)
+    if (all && tail->rto.slot[index].sent == 1 && slot->base.seq > tail->latest)
         tail->latest = slot->base.seq;
     ina_rto_answered(&tail->rto, &burst, index);
+    if (!all)
+        burst.newest = 0; /* packets sent before wait for others: no evidence that they are lost */
     ina_rto_results(&tail->rto, &burst);
     stats->marked += (view.flags & INA_ATP_ECN) != 0;
     if (view.flags & INA_ATP_ECN)
         shrink(st, slot->base.seq);
     else
         grow(st);
-    if (view.flags & INA_ATP_COLLISION) { /* every worker gets this result once, so all move to the same aggregator */
-        stats->collided++;
+    stats->collided += (view.flags & INA_ATP_COLLISION) != 0;
+    if (all && (view.flags & INA_ATP_COLLISION)) { /* every worker gets this result once, so all move to the same aggregator */
         slot->index = (uint16_t)(ina_mix((uint64_t)slot->index << 48 ^ slot->base.seq) >> 48);
     }
     slot->resend = slot->base.asked = 0;
@@ -529,17 +632,18 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
 
 /* ---- the protocols ----------------------------------------------------------------------------------------------- */
 
-#define WORKER(worker, address)                                                                                              \
+#define WORKER(worker, address, with_routes, size)                                                                           \
     static int init_##worker(void *state, const struct ina_worker_config *config, uint64_t now __attribute__((unused)))      \
     {                                                                                                                        \
-        return start(state, config, &config->address); /* nothing starts before a tensor comes */                            \
+        return start(state, config, &config->address, with_routes); /* nothing starts before a tensor comes */               \
     }                                                                                                                        \
     const struct ina_protocol ina_##worker = {                                                                               \
         .name = #worker, .init = init_##worker, .reductions = INA_REDUCTIONS_ATP, .keyed = 1 << INA_SUM, .options = options, \
-        .offers = 1, .amend = ina_offers_amend,                                                                              \
+        .offers = 1, .amend = ina_offers_amend, .routes = with_routes,                                                       \
         .state_size = state_size, .stats_offset = stats_offset, .next_handle = ina_slots_next_handle, .submit = submit,      \
         .receive = receive, .frames_to_send = frames_to_send, .next_timer = ina_slots_next_timer, .expire = expire,          \
-        .abort = ina_slots_abort, .events = ina_slots_events, .frame_size = frame_size};
+        .abort = ina_slots_abort, .events = ina_slots_events, .frame_size = size};
 
-WORKER(atp, peer)
-WORKER(ps, server)
+WORKER(atp, peer, 0, frame_size)
+WORKER(ps, server, 0, frame_size)
+WORKER(atp_routes, peer, 1, frame_size_routes)

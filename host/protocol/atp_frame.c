@@ -1,21 +1,24 @@
 #include "atp_frame.h"
 
-#include <arpa/inet.h>
-#include <string.h>
-
 enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t bytes)
 {
-    struct ina_atp_wire h; /* a copy of shared memory: the checked bytes are the used ones */
+    uint8_t copy[INA_ATP_PAYLOAD + INA_ATP_MOST_EXTRA] = {0}; /* a copy of shared memory: the checked bytes are the used ones */
+    struct ina_atp_wire h;
+    struct ina_atp_receivers sets;
+    static_assert(sizeof sets == INA_ATP_MOST_EXTRA, "the only header of a kind's own");
     if (pkt->len < INA_ATP_PAYLOAD)
         return INA_ATP_MALFORMED;
-    memcpy(&h, pkt->data, INA_ATP_PAYLOAD);
-    const int payload = ina_internet_payload(&h.net, pkt->len) - (INA_ATP_PAYLOAD - INA_INTERNET_SIZE);
+    memcpy(copy, pkt->data, pkt->len < sizeof copy ? pkt->len : sizeof copy);
+    memcpy(&h, copy, INA_ATP_PAYLOAD);
+    memcpy(&sets, copy + INA_ATP_PAYLOAD, sizeof sets);
     const uint32_t type = h.type_flags >> INA_ATP_TYPE_SHIFT;
-    if (ina_internet_checksum(&h.type_flags, INA_ATP_PAYLOAD - INA_INTERNET_SIZE))
+    const struct ina_kind *kind = &ina_atp_kinds[type];
+    const uint32_t headers = INA_ATP_PAYLOAD - INA_INTERNET_SIZE + kind->extra;
+    const int payload = ina_internet_payload(&h.net, pkt->len) - (int)headers;
+    if (ina_internet_checksum(copy + INA_INTERNET_SIZE, headers))
         return INA_ATP_CORRUPT;
     if (type != INA_ATP_REFUSED && h.check.version != INA_WIRE_VERSION)
         return INA_ATP_VERSION;
-    const struct ina_kind *kind = &ina_atp_kinds[type];
     const int whole = kind->payload ? kind->payload : kind->values == INA_VALUES_NEVER ? 0 : (int)bytes;
     if (!kind->contributors && !kind->receivers)
         return INA_ATP_MALFORMED;
@@ -36,6 +39,8 @@ enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_p
         .check = h.check.flags,
         .check0 = ntohl(h.check.check0),
         .check1 = ntohl(h.check.check1),
+        .receivers = kind->extra ? ntohl(sets.ranks) : 0,
+        .members = kind->extra ? ntohl(sets.members) : 0,
         .net = h.net,
     };
     if (type == INA_ATP_PENDING) {
@@ -43,7 +48,7 @@ enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_p
         memcpy(&seen, pkt->data + INA_ATP_PAYLOAD, 4);
         view->seen = ntohl(seen);
     } else if (payload) {
-        view->values = pkt->data + INA_ATP_PAYLOAD;
+        view->values = pkt->data + INA_ATP_PAYLOAD + kind->extra;
     }
     return INA_ATP_OK;
 }

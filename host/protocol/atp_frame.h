@@ -5,6 +5,9 @@
 #include "atp_wire.h"
 #include "packet.h"
 
+#include <arpa/inet.h>
+#include <string.h>
+
 enum { INA_ATP_FLAGS = INA_ATP_RESEND | INA_ATP_COLLISION | INA_ATP_ECN | INA_ATP_OVERFLOW };
 #define INA_ATP_SEQUENCE_MASK ((1ull << INA_ATP_SEQUENCE_BITS) - 1)
 
@@ -18,6 +21,7 @@ struct ina_atp_view {
     uint8_t version, check;     /* of the wire; how the check words are made */
     uint32_t check0, check1;
     uint32_t seen;              /* pending: workers that the server has */
+    uint32_t receivers, members; /* kinds from and for some workers: bitmaps */
     const uint8_t *values;      /* NULL: none */
     struct ina_internet net;
 };
@@ -30,6 +34,12 @@ enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_p
 static inline int ina_atp_upwards(uint32_t type)
 {
     return ina_atp_kinds[type].contributors != INA_CONTRIBUTORS_NONE;
+}
+
+/* 1: the kind names receivers and members. */
+static inline int ina_atp_is_routed(uint32_t type)
+{
+    return type == INA_ATP_TO || type == INA_ATP_TO_RESULT;
 }
 
 static inline uint64_t ina_atp_identity(uint32_t life, uint32_t job, uint64_t seq)
@@ -65,8 +75,8 @@ static inline uint32_t ina_atp_least(const struct ina_atp_view *view)
     return view->index & 255;
 }
 
-/* Writes the headers behind those of `net` and sets the packet's length; returns where the payload goes. The caller
- * ensures that there is room, writes the payload, and then completes the packet. */
+/* Writes the headers behind those of `net` and sets the packet's length; returns where the `payload` bytes go, which are the kind's own header,
+ * if it has one, and the values. The caller ensures that there is room, writes them, and then completes the packet. */
 uint8_t *ina_atp_write(struct ina_packet *pkt, const struct ina_internet *net, uint32_t type, uint32_t flags,
                        uint32_t index, uint64_t identity, uint32_t bitmap, uint32_t payload);
 
@@ -74,7 +84,15 @@ static inline void ina_atp_complete(struct ina_packet *pkt, int exponent, uint32
 {
     struct ina_atp_wire *h = (struct ina_atp_wire *)pkt->data;
     h->exponent = (int8_t)exponent;
-    ina_check_seal(&h->check, mode, check, &h->type_flags, 0);
+    ina_check_seal(&h->check, mode, check, &h->type_flags, ina_atp_kinds[h->type_flags >> INA_ATP_TYPE_SHIFT].extra);
+}
+
+/* Writes the header of a kind from and for some workers; returns where its values go. */
+static inline uint8_t *ina_atp_put_sets(uint8_t *payload, uint32_t receivers, uint32_t members)
+{
+    const struct ina_atp_receivers sets = {htonl(receivers), htonl(members)};
+    memcpy(payload, &sets, sizeof sets);
+    return payload + sizeof sets;
 }
 
 #endif

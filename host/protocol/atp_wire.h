@@ -38,4 +38,9 @@ struct ina_atp_pending {
     uint32_t bitmap;
 } __attribute__((packed));
 
+struct ina_atp_receivers {
+    uint32_t ranks;
+    uint32_t members;
+} __attribute__((packed));
+
 #endif

@@ -9,7 +9,7 @@ enum { INA_CONTRIBUTORS_NONE, INA_CONTRIBUTORS_ALL, INA_CONTRIBUTORS_SOURCES, IN
 enum { INA_RECEIVERS_NONE, INA_RECEIVERS_ALL, INA_RECEIVERS_SENDER, INA_RECEIVERS_RECEIVERS };
 enum { INA_VALUES_NEVER, INA_VALUES_ALWAYS, INA_VALUES_OPTIONAL, INA_VALUES_ZEROS };
 enum { INA_WORDS_NONE, INA_WORDS_INTEGERS, INA_WORDS_INDICES, INA_WORDS_FLOATS, INA_WORDS_LANES, INA_WORDS_BYTES };
-enum { INA_PROGRAM_SWITCHML, INA_PROGRAM_THC, INA_PROGRAM_OMNIREDUCE, INA_PROGRAM_FPISA, INA_PROGRAM_RECEIVERS, INA_PROGRAM_REQUANTISED, INA_PROGRAM_QUORUM, INA_PROGRAM_ATP };
+enum { INA_PROGRAM_SWITCHML, INA_PROGRAM_THC, INA_PROGRAM_OMNIREDUCE, INA_PROGRAM_FPISA, INA_PROGRAM_RECEIVERS, INA_PROGRAM_REQUANTISED, INA_PROGRAM_QUORUM, INA_PROGRAM_ATP, INA_PROGRAM_ATP_ROUTES };
 
 struct ina_kind {           /* docs/reference/packet-kinds.md */
     uint8_t program;        /* that has it first */
@@ -67,11 +67,12 @@ static const struct ina_kind ina_kinds[16] = { /* by message type; others have n
 
 enum {
     INA_ATP_DATA = 1, INA_ATP_FLOATS = 2, INA_ATP_RESULT = 3, INA_ATP_FLOAT_RESULT = 4, INA_ATP_PENDING = 5, INA_ATP_MAXIMA = 6,
-    INA_ATP_REFUSED = 7, INA_ATP_OFFER = 8, INA_ATP_ANSWER = 9,
-    INA_ATP_KINDS = 10, INA_ATP_MOST_EXTRA = 0
+    INA_ATP_REFUSED = 7, INA_ATP_OFFER = 8, INA_ATP_ANSWER = 9, INA_ATP_TO = 10, INA_ATP_TO_RESULT = 11,
+    INA_ATP_KINDS = 12, INA_ATP_MOST_EXTRA = 8
 };
 enum { /* of each program: struct ina_protocol */
     INA_REDUCTIONS_ATP = 1 << INA_SUM | 1 << INA_MAX,
+    INA_REDUCTIONS_ATP_ROUTES = 1 << INA_SUM | 1 << INA_MAX,
 };
 static const struct ina_kind ina_atp_kinds[16] = { /* by message type; others have no row */
     [INA_ATP_DATA] = {.program = INA_PROGRAM_ATP, .reduction = INA_SUM, .contributors = INA_CONTRIBUTORS_ALL,
@@ -88,6 +89,11 @@ static const struct ina_kind ina_atp_kinds[16] = { /* by message type; others ha
     [INA_ATP_REFUSED] = {.program = INA_PROGRAM_ATP, .receivers = INA_RECEIVERS_SENDER},
     [INA_ATP_OFFER] = {.program = INA_PROGRAM_ATP, .contributors = INA_CONTRIBUTORS_OFFERING, .result = INA_ATP_ANSWER},
     [INA_ATP_ANSWER] = {.program = INA_PROGRAM_ATP, .receivers = INA_RECEIVERS_ALL},
+    [INA_ATP_TO] = {.program = INA_PROGRAM_ATP_ROUTES, .reduction = INA_SUM, .contributors = INA_CONTRIBUTORS_SOURCES,
+        .values = INA_VALUES_OPTIONAL, .words = INA_WORDS_INTEGERS, .extra = 8, .quarters = 4, .checked = 1,
+        .result = INA_ATP_TO_RESULT},
+    [INA_ATP_TO_RESULT] = {.program = INA_PROGRAM_ATP_ROUTES, .receivers = INA_RECEIVERS_RECEIVERS, .values = INA_VALUES_OPTIONAL,
+        .words = INA_WORDS_INTEGERS, .extra = 8, .quarters = 4, .checked = 1},
 };
 
 #endif

@@ -17,7 +17,8 @@
     ONE(fpisa)      /* switchml.c, with floats */ \
     ONE(receivers)  /* switchml.c, with sums from and to some workers only */ \
     ONE(requantised) /* switchml.c, with lanes whose sums come back rounded */ \
-    ONE(quorum)     /* switchml.c, with sums of those workers that can contribute */
+    ONE(quorum)     /* switchml.c, with sums of those workers that can contribute */ \
+    ONE(atp_routes) /* atp.c, with sums from and to some workers only */
 #define INA_PROTOCOL(name) extern const struct ina_protocol ina_##name;
 INA_PROTOCOLS(INA_PROTOCOL)
 #undef INA_PROTOCOL

@@ -30,13 +30,15 @@ struct row {
     int8_t exponent;
     uint8_t check;           /* how the check words are made, by the packets that were added */
     uint8_t decided;         /* offers: who contributes does not change any more */
-    uint8_t padding[5];      /* states are compared byte by byte */
+    uint8_t brought;         /* 1: the sum has values */
+    uint8_t padding[4];      /* states are compared byte by byte */
+    uint32_t receivers, members; /* of a sum from and for some workers; members 0: of all, for all */
     union {
         struct ina_check sum; /* of their check words */
         struct { uint32_t contributors, passed; } offers; /* workers that contribute, and that never will */
     };
 };
-static_assert(sizeof(struct row) == 40, "no padding");
+static_assert(sizeof(struct row) == 48, "no padding");
 
 struct state {
     struct ina_ps_config config;
@@ -61,7 +63,9 @@ static struct row *row_at(const struct state *st, uint32_t row)
 
 static int is_complete(const struct state *st, const struct row *row)
 {
-    return row->kind == INA_ATP_OFFER ? row->decided : ina_rule_complete(st->config.rule, row->bitmap, st->full);
+    return row->kind == INA_ATP_OFFER ? row->decided
+           : row->members             ? row->bitmap == row->members
+                                      : ina_rule_complete(st->config.rule, row->bitmap, st->full);
 }
 
 static uint32_t *queue_of(const struct state *st)
@@ -88,7 +92,7 @@ static int valid(const struct ina_ps_config *c)
 {
     return c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->job <= 255 && c->life && c->life <= 65535 && c->slots >= 1
            && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_lane_holds(c->lane, c->values) && c->direct <= 1 && c->multicast <= 1
-           && !(c->direct && c->multicast) && c->keyed <= 1 && (!c->keyed || c->lane == INA_KEYED_LANE) && ina_rule_valid(c->rule);
+           && !(c->direct && c->multicast) && c->routes <= 1 && c->keyed <= 1 && (!c->keyed || c->lane == INA_KEYED_LANE) && ina_rule_valid(c->rule);
 }
 
 size_t ina_ps_stats_offset(const struct ina_ps_config *config)
@@ -103,7 +107,7 @@ size_t ina_ps_state_size(const struct ina_ps_config *config)
 
 uint32_t ina_ps_frame_size(const struct ina_ps_config *config)
 {
-    return INA_ATP_PAYLOAD + (uint32_t)ina_lane_bytes(config->lane, config->values);
+    return INA_ATP_PAYLOAD + (config->routes ? INA_ATP_MOST_EXTRA : 0) + (uint32_t)ina_lane_bytes(config->lane, config->values);
 }
 
 static struct ina_ps_stats *stats_of(const struct state *st)
@@ -247,14 +251,15 @@ static void merge(struct state *st, uint32_t number, const struct ina_atp_view *
 {
     struct row *row = row_at(st, number);
     struct ina_ps_stats *stats = stats_of(st);
-    const int first = !row->bitmap, single = !(view->bitmap & (view->bitmap - 1));
-    const uint8_t kind = view->values ? view->type : 0;
-    if (first) {
+    const int first = !row->brought, single = !(view->bitmap & (view->bitmap - 1));
+    const uint8_t kind = view->values || view->members ? view->type : 0;
+    if (!row->bitmap) {
         row->exponent = view->exponent;
         row->kind = kind;
         row->check = view->check;
         row->sum = (struct ina_check){{0}};
-    } else if (row->kind != kind || row->check != view->check) {
+    } else if (row->kind != kind || row->check != view->check
+               || (kind == INA_ATP_TO && (row->receivers != view->receivers || row->members != view->members))) {
         stats->drop_malformed++;
         return;
     }
@@ -262,13 +267,14 @@ static void merge(struct state *st, uint32_t number, const struct ina_atp_view *
         add_floats(sums_at(st, number), view->values, st->config.values, first);
     else if (kind == INA_ATP_MAXIMA)
         take_maxima(st->config.lane, sums_at(st, number), view->values, st->config.values, first);
-    else if (kind && add_integers(st->config.lane, sums_at(st, number), view->values, st->config.values, first))
+    else if (view->values && add_integers(st->config.lane, sums_at(st, number), view->values, st->config.values, first))
         row->flags |= INA_ATP_OVERFLOW;
     row->sum.word[0] += view->check0;
     row->sum.word[1] += view->check1;
     row->flags |= view->flags & (INA_ATP_COLLISION | INA_ATP_ECN | INA_ATP_OVERFLOW);
     if (view->exponent > row->exponent)
         row->exponent = view->exponent;
+    row->brought |= view->values != NULL;
     row->bitmap |= view->bitmap;
     row->index = view->index;
     stats->merged_raw += (uint64_t)single;
@@ -277,7 +283,7 @@ static void merge(struct state *st, uint32_t number, const struct ina_atp_view *
     stats->last_rx_ps = now;
     if (is_complete(st, row)) {
         stats->results++;
-        answer(st, number, (uint32_t)st->full);
+        answer(st, number, row->members ? row->members : (uint32_t)st->full);
     } else if (view->flags & INA_ATP_RESEND) {
         answer(st, number, view->bitmap);
     }
@@ -286,8 +292,9 @@ static void merge(struct state *st, uint32_t number, const struct ina_atp_view *
 static void begin(struct row *row, const struct ina_atp_view *view, int floats)
 {
     const uint8_t queued = row->queued; /* it keeps its place, with nobody to answer */
-    const uint8_t flags = row->bitmap && row->seq == view->seq ? row->flags : 0;
-    *row = (struct row){.seq = view->seq, .floats = (uint8_t)floats, .integer_flags = flags, .queued = queued};
+    const int again = row->bitmap && row->seq == view->seq; /* in floats, as integers did not suffice */
+    *row = (struct row){.seq = view->seq, .floats = (uint8_t)floats, .integer_flags = again ? row->flags : 0, .queued = queued,
+                        .receivers = again ? row->receivers : view->receivers, .members = again ? row->members : view->members};
 }
 
 /* 1: an offer of one worker. */
@@ -295,6 +302,15 @@ static int is_offer(const struct state *st, const struct ina_atp_view *view)
 {
     return !st->config.keyed && !(view->bitmap & (view->bitmap - 1)) && ina_atp_state(view) <= INA_OFFER_PASS && ina_atp_least(view)
            && ina_atp_least(view) <= st->config.workers && !(view->check0 & (view->bitmap | ~(uint32_t)st->full));
+}
+
+/* 1: a packet that names receivers and members may do so: its workers are some of the members, and these of the job's; or it names none. */
+static int has_sets(const struct state *st, const struct ina_atp_view *view)
+{
+    if (view->type != INA_ATP_TO)
+        return 1;
+    return st->config.routes && !st->config.keyed && !(view->members & ~(uint32_t)st->full) && !(view->receivers & ~view->members)
+           && !(view->bitmap & ~view->members);
 }
 
 /* An offer in a phase that is open, by the rule of p4/include/quorum/offers.p4. It is decided when a packet of every worker has come, and so many
@@ -362,7 +378,7 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
     const uint64_t ahead = (view.seq - row->seq) & INA_ATP_SEQUENCE_MASK; /* serial number arithmetic, RFC 1982 */
     const int newer = ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats && row->kind != INA_ATP_OFFER;
     const int begins = !row->bitmap || (newer && is_complete(st, row)), offers = view.type == INA_ATP_OFFER;
-    if ((offers && !is_offer(st, &view)) || (!begins && !ahead && offers != (row->kind == INA_ATP_OFFER))) {
+    if ((offers && !is_offer(st, &view)) || !has_sets(st, &view) || (!begins && !ahead && offers != (row->kind == INA_ATP_OFFER))) {
         stats->drop_malformed++;
         return 0;
     }
@@ -442,13 +458,15 @@ static void write_sums(const struct state *st, struct ina_packet *pkt, uint32_t 
     const struct row *row = row_at(st, number);
     const int integers = row->floats && row->ask_integers;
     uint8_t *wire = ina_atp_write(pkt, net, type, type == INA_ATP_PENDING ? 0 : integers ? row->integer_flags : row->flags, row->index,
-                                  ina_atp_identity(c->life, c->job, row->seq), workers, payload);
+                                  ina_atp_identity(c->life, c->job, row->seq), workers, ina_atp_kinds[type].extra + payload);
+    if (ina_atp_is_routed(type))
+        wire = ina_atp_put_sets(wire, row->receivers, row->members);
     if (type == INA_ATP_PENDING)
         memcpy(wire, &(uint32_t){htonl(row->bitmap)}, sizeof row->bitmap);
     else if (payload)
         put_sums(st, number, wire);
     struct ina_check check = {{0}};
-    if (type == INA_ATP_RESULT && payload) {
+    if ((type == INA_ATP_RESULT && payload) || (type == INA_ATP_TO_RESULT && !integers)) {
         check = row->sum;
     } else if (type == INA_ATP_FLOAT_RESULT && c->keyed) {
         const struct ina_keyed_packet packet = floats_of(row->seq);
@@ -466,17 +484,19 @@ static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t numbe
     const struct ina_ps_config *c = &st->config;
     struct row *row = row_at(st, number);
     const int complete = is_complete(st, row), integers = row->floats && row->ask_integers;
+    const uint32_t in_integers = row->members ? INA_ATP_TO_RESULT : INA_ATP_RESULT;
     const uint32_t type = row->kind == INA_ATP_OFFER ? INA_ATP_ANSWER
-                          : integers                 ? INA_ATP_RESULT
+                          : integers                 ? in_integers
                           : !complete                ? INA_ATP_PENDING
-                          : row->floats              ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
+                          : row->floats              ? INA_ATP_FLOAT_RESULT : in_integers;
+    const uint32_t all = ina_atp_is_routed(type) ? row->receivers : UINT32_MAX;
     const uint32_t payload = type == INA_ATP_PENDING ? (uint32_t)sizeof(struct ina_atp_pending)
-                             : !integers && row->kind && row->kind != INA_ATP_OFFER ? (uint32_t)ina_lane_bytes(c->lane, c->values) : 0;
-    if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
+                             : !integers && row->brought && (workers & all) ? (uint32_t)ina_lane_bytes(c->lane, c->values) : 0;
+    const uint32_t headers = INA_ATP_PAYLOAD + ina_atp_kinds[type].extra;
+    if (pkt->len + pkt->tailroom < headers + payload)
         return -1;
     struct ina_internet net;
-    ina_internet_write(&net, &c->self, c->direct ? &c->worker[__builtin_ctz(workers)] : &c->peer,
-                       INA_ATP_PAYLOAD - INA_INTERNET_SIZE + payload);
+    ina_internet_write(&net, &c->self, c->direct ? &c->worker[__builtin_ctz(workers)] : &c->peer, headers - INA_INTERNET_SIZE + payload);
     if (type == INA_ATP_ANSWER)
         write_choice(st, pkt, row, &net, workers);
     else

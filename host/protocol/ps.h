@@ -23,6 +23,7 @@ struct ina_ps_config {
     uint32_t values, lane;                      /* of packets, as the workers' */
     uint32_t direct;                            /* 0: frames from and to `peer`; 1: from and to the workers' own addresses */
     uint32_t multicast;                         /* direct 0: 1 sends a result once, 0 a copy for each worker */
+    uint32_t routes;                            /* 1: sums may be from and for some workers only */
     uint32_t keyed;                             /* 1: check words are of mode keyed, with `key`; packets with others are dropped */
     struct ina_rule rule;                       /* the job's */
     uint8_t key[INA_KEY_BYTES];

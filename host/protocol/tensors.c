@@ -516,17 +516,17 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
     if (result->floats) {
         if (!result->wire || !op->divisor || !block)
             return INA_OUTCOME_MALFORMED;
-        decode_floats(ts, op, t, p, result->wire);
+        if (!op->routed || (ina_route_of(ts, tensors, handle, op->first + p).receivers >> ts->worker & 1)) /* floats go to all */
+            decode_floats(ts, op, t, p, result->wire);
         stats->float_blocks++;
         return INA_OUTCOME_OK;
     }
-    if (op->routed) { /* the open packet, or sums for others */
+    const int fixed = block && op->divisor && !op->exponents, overflown = fixed && ts->floats && result->exponent == INA_EXP_NONFINITE;
+    if (op->routed && !(fixed && (overflown || result->wire))) { /* the open packet, or sums for others */
         if (result->wire)
             return INA_OUTCOME_MALFORMED;
         return p ? INA_OUTCOME_OK : opened(ts, handle, !words_agree(ts, handle, result->words), failing);
     }
-    const int overflown = result->exponent == INA_EXP_NONFINITE && ts->floats && block && op->divisor
-                          && !op->exponents;
     if ((result->wire != NULL) != (p == 0 || block) && !(overflown && !result->wire))
         return INA_OUTCOME_MALFORMED;
     if (p == 0) {

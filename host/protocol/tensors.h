@@ -330,11 +330,13 @@ static inline __attribute__((always_inline)) int ina_tensors_encode_with(const s
     return p < op->blocks ? ina_tensors_exponent_of_float32(ts, op, t, p) : INA_EXP_MIN;
 }
 
-/* Exponent in packet seq of a worker that has no values in it. */
+/* Exponent in packet seq of a worker that sends no values in it: as the one that it would send with them. */
 static inline int ina_tensors_announced(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq)
 {
     const struct ina_op *op = &ts->op[handle];
     const uint64_t p = seq - op->first;
+    if (op->divisor && !op->exponents && p >= op->ahead)
+        return ina_tensors_exponent_of(ts, op, &tensors[handle], p - op->ahead) > ts->exponent ? INA_EXP_NONFINITE : INA_EXP_MIN;
     return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent_of(ts, op, &tensors[handle], p) : INA_EXP_MIN;
 }
 

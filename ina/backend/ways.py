@@ -105,7 +105,8 @@ class Ways(Membership):
 
     def _why_not_routed(self) -> str:
         """Returns "" if sums may be from and to some ranks only, else why not."""
-        return "" if self._joined_job().routes else "its sums are from all ranks and to all: INA_PROTOCOL=receivers has others"
+        others = "INA_PROTOCOL=receivers and atp_routes have others"
+        return "" if self._joined_job().routes else f"its sums are from all ranks and to all: {others}"
 
     def _route(self, words: int, make: Callable[..., Route], *args: object) -> Route | None:
         """Returns a route for a sum of so many words; None: the protocol has none, or it fits a packet, in one round trip."""

@@ -394,7 +394,8 @@ def test_every_collective(tmp_path):
         assert not through["reasons"] and not any(ways["gloo"] for ways in through["calls"].values())
         assert set(through["calls"]) >= {"allreduce", "broadcast", "reduce", "allgather", "_allgather_base", "barrier",
                                          "allgather_into_tensor_coalesced", "reduce_scatter", "_reduce_scatter_base"}
-        reasons, to_all = each["stats"]["reasons"], "its sums are from all ranks and to all: INA_PROTOCOL=receivers has others"
+        reasons = each["stats"]["reasons"]
+        to_all = "its sums are from all ranks and to all: INA_PROTOCOL=receivers and atp_routes have others"
         for reason, count in {"allreduce: operation PRODUCT": 1, "allreduce: MAX of float64": 1, "allreduce: operation BAND": 1,
                               f"gather: {to_all}": 1, f"scatter: {to_all}": 1, f"alltoall: {to_all}": 1}.items():
             assert reasons[reason] == count

@@ -134,7 +134,7 @@ def test_groups_without_routes_have_the_same_through_gloo_and_say_why(tmp_path, 
         if ranks == 1:  # nothing travels but what the ranks tell each other
             assert {reason.partition(": ")[2] for reason in report["reasons"]} == {"one rank"}
             continue
-        why = "its sums are from all ranks and to all: INA_PROTOCOL=receivers has others"
+        why = "its sums are from all ranks and to all: INA_PROTOCOL=receivers and atp_routes have others"
         assert report["reasons"] == {f"{name}: {why}": report["calls"][name]["gloo"] for name in ("moe_dispatch", "moe_combine")}
         assert report["calls"]["moe_dispatch"]["gloo"] > 20 and report["calls"]["moe_dispatch"]["switch"] == 0
 

@@ -1,5 +1,5 @@
-"""Collectives with p4/receivers.p4 in real ranks: values go up from those who have them and down to those who need them, with
-the same bits."""
+"""Collectives with p4/receivers.p4 and p4/atp_routes.p4 in real ranks: values go up from those who have them and down to those
+who need them, with the same bits."""
 
 import pytest
 from ranks import run, succeed
@@ -69,15 +69,18 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("program", [pytest.param({}, marks=pytest.mark.gate, id="v1model"),
-                                     pytest.param({"INA_PROGRAM": f"{paths.p4_dir()}/tofino/receivers.p4"}, id="tna")])
-def test_all_collectives_have_the_bits_of_gloo_and_move_no_zeros(tmp_path, program):
-    count, options = 64 * 3 * 20, {"INA_PROTOCOL": "receivers", "INA_VALUES": "64", "GLOO": "1", **program}
+@pytest.mark.parametrize(("program", "head"), [
+    pytest.param({"INA_PROTOCOL": "receivers"}, 72, marks=pytest.mark.gate, id="v1model"),
+    pytest.param({"INA_PROTOCOL": "receivers", "INA_PROGRAM": f"{paths.p4_dir()}/tofino/receivers.p4"}, 72, id="tna"),
+    pytest.param({"INA_PROTOCOL": "atp_routes"}, 78, marks=pytest.mark.gate, id="atp")])
+def test_all_collectives_have_the_bits_of_gloo_and_move_no_zeros(tmp_path, program, head):
+    """``head``: bytes of a packet without values."""
+    count, options = 64 * 3 * 20, {"INA_VALUES": "64", "GLOO": "1", **program}
     for rank, report in enumerate(succeed(run(tmp_path, 3, COLLECTIVES, **options))):
         facts = {name: fact for name, fact in report.items() if isinstance(fact, list) and " " in name}
         assert len(facts) > 120 and [name for name, (same, *_) in facts.items() if not same] == []
         barrier, again = report["barrier"]  # one packet; and once more for each time that a late rank has it sent again
-        assert report["uneven"] and barrier == 72 * (1 + again) and report["reasons"] == {}
+        assert report["uneven"] and barrier == head * (1 + again) and report["reasons"] == {}
         sent = {"broadcast": count if rank == 2 else 0, "into": count, "gather": count * (rank != 1),
                 "reduce": count * (rank != 1), "scattered": count - count // 3,
                 "scatter": 2 * count if rank == 2 else 0, "exchange": count - count // 3}
@@ -86,7 +89,7 @@ def test_all_collectives_have_the_bits_of_gloo_and_move_no_zeros(tmp_path, progr
                     "exchange": count - count // 3}
         for name in sent:
             _, tx_packets, tx_bytes, rx_packets, rx_bytes, *again = facts[f"{name} int32 {count}"]
-            assert any(again) or (tx_bytes - 72 * tx_packets, rx_bytes - 72 * rx_packets) in [
+            assert any(again) or (tx_bytes - head * tx_packets, rx_bytes - head * rx_packets) in [
                 (4 * sent[name] - 8 * plain, 4 * received[name] - 8 * plain) for plain in (0, 1)], (rank, name)
 
 
@@ -97,7 +100,8 @@ def test_without_receivers_pieces_go_through_gloo_and_the_reason_is_told(tmp_pat
         say(reasons=ina.backend.stats()["reasons"])
         dist.destroy_process_group()
     """)):
-        assert report["reasons"] == {"gather: its sums are from all ranks and to all: INA_PROTOCOL=receivers has others": 1}
+        why = "its sums are from all ranks and to all: INA_PROTOCOL=receivers and atp_routes have others"
+        assert report["reasons"] == {f"gather: {why}": 1}
 
 
 @pytest.mark.parametrize("protocol", ["switchml", "receivers"])

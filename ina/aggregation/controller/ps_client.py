@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import astuple
 from typing import Any
 
-from ina.aggregation import completion
+from ina.aggregation import completion, protocols
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed
 from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.job_records import Job
@@ -96,6 +96,7 @@ class PsClient:
         if self.needed:
             self._call("add", number=job.number, life=job.life, workers=job.workers, slots=job.slots,
                        values=self._values, multicast=self._controller.program.multicasts,
+                       routes=protocols.has_routes(self._controller.program.name),
                        key=job.key.hex(), **completion.stated(job.rule))
 
     def remove(self, number: int) -> None:

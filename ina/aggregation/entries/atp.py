@@ -27,7 +27,7 @@ class ATP(JobProgram):
 
     name = "atp"
     title = "ATP"
-    tables = ("job", "worker", "parent", "replica", "one")
+    tables: tuple[str, ...] = ("job", "worker", "parent", "replica", "one")
     max_workers = 32  # bits of an aggregator's bitmap
     max_jobs = 256  # the header's job number has 8 bits
     max_slots = 8192  # of a window

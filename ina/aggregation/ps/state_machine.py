@@ -21,6 +21,7 @@ class ServerConfig:
 
     ``direct``: a plain parameter server, to which workers send without a switch's help, from ``worker_addresses``. Otherwise
     frames come from the switch, and with ``multicast`` it spreads the results; without, each worker gets a copy of its own.
+    ``routes``: sums may be from and for some workers only.
     """
 
     workers: int
@@ -31,6 +32,7 @@ class ServerConfig:
     lane: Lane = DEFAULT
     direct: bool = False
     multicast: bool = True
+    routes: bool = False
     address: Address = SERVER
     switch: Address = ATP_SWITCH
     worker_addresses: tuple[Address, ...] = ()  # of each worker, with direct only
@@ -56,7 +58,7 @@ class ServerConfig:
         c.lane = self.lane.number
         c.keyed, c.key = bool(self.key), self.key.ljust(KEY_BYTES, b"\0")
         completion.named(self.rule).to_c(c.rule)
-        c.direct, c.multicast = self.direct, self.multicast and not self.direct
+        c.direct, c.multicast, c.routes = self.direct, self.multicast and not self.direct, self.routes
         return c
 
 

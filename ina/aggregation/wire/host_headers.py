@@ -32,7 +32,7 @@ def frame(
     units = [unit for name in head for unit in _members(wire[name].units)]
     size = wire.size(head) + wire["check"].size
     picture = " | ".join(f"{name} {wire[name].size}" for name in (*layout.HEAD[:3], *head, "check"))
-    behind = [header for row in rows for header in (row.extra, None if row.has_values else row.payload) if header]
+    behind = {header.name: header for row in rows for header in (row.extra, None if row.has_values else row.payload) if header}
     return "\n".join([
         f"/* {NOTE} {source}: do not edit. Multi-byte members are big endian.",
         " *",
@@ -58,7 +58,7 @@ def frame(
         "};",
         f'static_assert(sizeof(struct {struct}) == {prefix}_PAYLOAD, "as in {source}");',
         f'static_assert(INA_WIRE_VERSION == {wire.constants["WIRE_VERSION"]}, "as in p4/include/frame.p4");',
-        *(line for header in behind for line in ("", *packed(f"{prefix}_{header.name}".lower(), header.units))),
+        *(line for header in behind.values() for line in ("", *packed(f"{prefix}_{header.name}".lower(), header.units))),
         *_size_codes(wire, prefix),
         "",
         "#endif",

@@ -18,7 +18,7 @@ with extra("dev"):
 
 from ina.aggregation.lane import DEFAULT
 from ina.aggregation.wire import kinds, layout
-from ina.aggregation.wire.scapy_layers import MOST, Check, described
+from ina.aggregation.wire.scapy_layers import MOST, Check, Receivers, described
 
 _WIRE = layout.load_atp()
 KINDS = {kind.number: kind for kind in kinds.atp()}
@@ -42,7 +42,18 @@ class ATPCheck(Check):
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         kind = KINDS.get(self.underlayer.msg_type) if self.underlayer is not None else None
+        if kind and kind.extra:
+            return ATPReceivers if len(payload) >= kind.extra.size else Raw
         return Raw if kind and kind.payload_bytes else ATPValues
+
+
+class ATPReceivers(Receivers):
+    """Bitmaps of the workers that get the values, and of those that take part (p4/include/receivers/sets.p4)."""
+
+    name = "ATP receivers"
+
+    def guess_payload_class(self, payload: bytes) -> type[Packet]:
+        return ATPValues
 
 
 class ATPValues(Packet):

@@ -127,7 +127,7 @@ class Pending(Packet):
 
 
 class Receivers(Packet):
-    """Bitmaps of the workers that get the values, and of those that take part (p4/include/receivers/headers.p4)."""
+    """Bitmaps of the workers that get the values, and of those that take part (p4/include/receivers/sets.p4)."""
 
     name = "SwitchML receivers"
     fields_desc = described(_HEADERS["receivers"])

@@ -320,7 +320,7 @@ class Fabric(Network):
         """Returns the configuration of a job's parameter server at ``address``, to which ``switch`` relays."""
         return ServerConfig(workers=job.workers, job=job.number, life=job.life, slots=job.slots, values=values, lane=self.lane,
                             multicast=self.controller.program.multicasts, address=address, switch=switch, rule=job.rule,
-                            key=job.key)
+                            key=job.key, routes=protocols.has_routes(self.protocol))
 
     def submit_all(
         self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None,

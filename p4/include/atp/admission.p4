@@ -48,9 +48,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
     apply {
         // Of another version: all that is known of it is where the version is, and what lies in front.
         bool other = hdr.check.version != WIRE_VERSION;
-        bit<16> payload = hdr.udp.length - UDP_LENGTH;
+        bit<16> payload = hdr.udp.length - UDP_LENGTH - MORE_LENGTH;
         bool result = hdr.atp.msg_type == Type.RESULT || hdr.atp.msg_type == Type.FLOAT_RESULT
-                      || hdr.atp.msg_type == Type.ANSWER;
+                      || hdr.atp.msg_type == Type.ANSWER MORE_RESULTS;
         bool pending = hdr.atp.msg_type == Type.PENDING;
         if (standard.parser_error != error.NoError) {
             meta.drop = Drop.MALFORMED;
@@ -59,7 +59,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         } else if (!other && (hdr.ipv4.total_len != hdr.udp.length + (IPV4_LENGTH - UDP_LENGTH)
                    || ((payload == VALUES_LENGTH || payload == PENDING_LENGTH)
                        && (bit<32>)hdr.ipv4.total_len + 14 > standard.packet_length)
-                   || (bit<4>)hdr.atp.msg_type == 0 || (bit<4>)hdr.atp.msg_type > LAST_TYPE
+                   || (bit<4>)hdr.atp.msg_type == 0 || (bit<4>)hdr.atp.msg_type > (bit<4>)LAST_TYPE
                    || hdr.atp.msg_type == Type.REFUSED)) {
             meta.drop = Drop.MALFORMED;
         } else if (!other && (pending ? payload != PENDING_LENGTH : payload != 0 && payload != VALUES_LENGTH)) {

@@ -19,14 +19,14 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta, in standard_metad
     register<bit<64>>(SLOTS) owners;   // the job's incarnation, and of the sequence the low 32 bits
     register<bit<32>>(SLOTS) bitmaps;  // workers in the sum; 0: none
     register<bit<48>>(SLOTS) stamps;   // when it was claimed, us
-    register<bit<8>>(SLOTS) kinds;     // type of the packets in the sum; 0: they have no values
+    register<bit<KIND_BITS>>(SLOTS) kinds;  // of the packets in the sum
 
     apply {
         meta.row = (bit<32>)hdr.atp.index & (SLOTS - 1);
         bit<64> owner;
         bit<32> held;
         bit<48> stamp;
-        bit<8> kind;
+        bit<KIND_BITS> kind;
         owners.read(owner, meta.row);
         bitmaps.read(held, meta.row);
         stamps.read(stamp, meta.row);
@@ -40,10 +40,8 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta, in standard_metad
         } else {
             bit<48> now = standard.ingress_global_timestamp;
             bit<32> bitmap = hdr.atp.bitmap;
-            bit<8> own_kind = 0;
-            if (hdr.values.isValid()) {
-                own_kind = (bit<8>)(bit<4>)hdr.atp.msg_type;
-            }
+            bit<KIND_BITS> own_kind = KIND;
+            bit<32> expected = EXPECTED;  // workers below this switch that the sum is of
             bool alive = now - stamp <= (bit<48>)meta.lifetime;
             bit<32> newer = hdr.atp.sequence[31:0] - owner[31:0];
             meta.fate = Fate.PASSED;
@@ -58,7 +56,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta, in standard_metad
                         if (hdr.atp.resend == 1) {
                             meta.load = 1;
                             meta.fate = Fate.EVICTED;
-                        } else if (bitmap == meta.full) {
+                        } else if (bitmap == expected) {
                             meta.load = 1;
                             meta.fate = Fate.COMPLETED;
                         }
@@ -74,7 +72,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta, in standard_metad
                 } else if (alive && held != 0) {
                     hdr.atp.collision = 1;
                     meta.fate = Fate.COLLIDED;
-                } else if (hdr.atp.resend == 0 && bitmap != meta.full
+                } else if (hdr.atp.resend == 0 && bitmap != expected
                            && !(alive && owner[63:32] == own[63:32] && newer[31:31] == 1)) {
                     meta.store = 1;
                     meta.fate = Fate.CLAIMED;

@@ -19,9 +19,10 @@ const bit<16> ATP_MASK = 0xFFF0;
  * +---------------------------------------------------------------+
  * |                             bitmap                            |
  * +---------------------------------------------------------------+
- * type         1 data, 2 floats, 6 maxima: data of which the largest of each value counts, 8 offer (upwards);
- *              3 result, 4 result in floats, 5 pending, 9 answer to an offer (downwards), 7 refused (to a worker or switch below:
- *              "your version is not mine", which is in the check header; nothing follows)
+ * type         1 data, 2 floats, 6 maxima: data of which the largest of each value counts, 8 offer, 10 data from and for some
+ *              workers (upwards);
+ *              3 result, 4 result in floats, 5 pending, 9 answer to an offer, 11 result for some workers (downwards), 7 refused (to a
+ *              worker or switch below: "your version is not mine", which is in the check header; nothing follows)
  * R            resend: the worker has waited for the result; a switch gives away what it holds of this number
  * C            collision: some switch had the aggregator taken by something else; workers then choose another
  * E            ECN: some queue on the way was long
@@ -36,6 +37,8 @@ const bit<16> ATP_MASK = 0xFFF0;
  * say what ../quorum/headers.p4 has a header for, and `headers` of the check header covers it:
  * index        of an offer: state, 8 bits, least, 8 bits; of an answer: state, 8 bits, 0
  * check0       of an offer: rivals; of an answer: the contributors, or whom the server waits for
+ *
+ * Types 10 and 11 are those of programs that include ../atp_routes/headers.p4, which has their header.
  */
 enum bit<4> Type {
     DATA         = 1,
@@ -46,9 +49,10 @@ enum bit<4> Type {
     MAXIMA       = 6,
     REFUSED      = 7,
     OFFER        = 8,
-    ANSWER       = 9
+    ANSWER       = 9,
+    TO           = 10,
+    TO_RESULT    = 11
 }
-const bit<4> LAST_TYPE = 9;  // of those that a switch knows
 
 /* The rest of each type, as in ../switchml/headers.p4. */
 @kind[program="atp", reduction="sum", values="optional", payload="values", words="integers", checked=1, result="result",
@@ -72,6 +76,12 @@ const Type ATP_REFUSED      = Type.REFUSED;
 const Type ATP_OFFER        = Type.OFFER;
 @kind[program="atp", contributors="none", receivers="all"]
 const Type ATP_ANSWER       = Type.ANSWER;
+@kind[program="atp_routes", reduction="sum", values="optional", extra="receivers", payload="values", words="integers", checked=1,
+      result="to_result", contributors="sources", receivers="none", completes="members", again="pending"]
+const Type ATP_TO           = Type.TO;
+@kind[program="atp_routes", values="optional", extra="receivers", payload="values", words="integers", checked=1, contributors="none",
+      receivers="receivers"]
+const Type ATP_TO_RESULT    = Type.TO_RESULT;
 
 // What IPv4 and UDP say of their lengths, payload not counted: check 12, ATP 16, UDP 8, IPv4 20.
 const bit<16> UDP_LENGTH     = 36;
@@ -98,13 +108,29 @@ header atp_t {
     bit<32> bitmap;
 }
 
+#ifndef MORE_PAYLOADS  // of a program that includes this file (../atp_routes/headers.p4)
+#define MORE_PAYLOADS
+#define LAST_TYPE    Type.ANSWER
+#define MORE_RESULTS
+#define MORE_LENGTH  16w0
+#define MORE_STARTS
+#define MORE_STATES
+#define MORE_HEADERS
+#define CHECKED_ALIKE hdr.check.isValid()
+#define MORE_CHECKSUMS(update_or_verify)
+#define KIND_BITS    8
+#define KIND         (hdr.values.isValid() ? (bit<8>)(bit<4>)hdr.atp.msg_type : 0)
+#define EXPECTED     meta.full
+#endif
+
 struct headers_t {
     ethernet_t ethernet;
     ipv4_t     ipv4;
     udp_t      udp;
     atp_t      atp;
     check_t    check;
-    values_t   values;  // of data and maxima only: what else has values is passed on as it is
+    MORE_PAYLOADS
+    values_t   values;  // of what is added up only: what else has values is passed on as it is
 }
 
 #endif

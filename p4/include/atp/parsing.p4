@@ -35,9 +35,11 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
         transition select(hdr.atp.msg_type, hdr.udp.length) {
             (Type.DATA, UDP_LENGTH + VALUES_LENGTH): values;
             (Type.MAXIMA, UDP_LENGTH + VALUES_LENGTH): values;
+            MORE_STARTS
             default: accept;
         }
     }
+    MORE_STATES
     state values {
         packet.extract(hdr.values);
         transition accept;
@@ -54,14 +56,16 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
 control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
     apply {
         verify_checksum(hdr.atp.isValid(), IPV4_FIELDS, hdr.ipv4.hdr_checksum, HashAlgorithm.csum16);
-        verify_checksum(hdr.check.isValid(), CHECK_FIELDS, hdr.check.headers, HashAlgorithm.csum16);
+        verify_checksum(CHECKED_ALIKE, CHECK_FIELDS, hdr.check.headers, HashAlgorithm.csum16);
+        MORE_CHECKSUMS(verify_checksum)
     }
 }
 
 control UpdateChecksums(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(hdr.atp.isValid(), IPV4_FIELDS, hdr.ipv4.hdr_checksum, HashAlgorithm.csum16);
-        update_checksum(hdr.check.isValid(), CHECK_FIELDS, hdr.check.headers, HashAlgorithm.csum16);
+        update_checksum(CHECKED_ALIKE, CHECK_FIELDS, hdr.check.headers, HashAlgorithm.csum16);
+        MORE_CHECKSUMS(update_checksum)
     }
 }
 
@@ -72,6 +76,7 @@ control SwitchDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.udp);
         packet.emit(hdr.atp);
         packet.emit(hdr.check);
+        MORE_HEADERS
         packet.emit(hdr.values);
     }
 }

@@ -1,30 +1,16 @@
 /* SwitchML's headers, and packets whose sums are for some workers only.
  *
- * type  8 (up and down) for receivers: the header below follows the check header. The size says if values follow; without them
+ * type  8 (up and down) for receivers: the header of sets.p4 follows the check header. The size says if values follow; without them
  *         (size 7) a packet that goes up stands for one of zeros, and one that goes down says that the phase is complete, but its sums
  *         are for others: there is no receiver below
- * +---------------------------------------------------------------+
- * |                             ranks                             |
- * +---------------------------------------------------------------+
- * |                            members                            |
- * +---------------------------------------------------------------+
- * ranks    the workers that get the values, worker i in bit i
- * members  the workers that the phase waits for, and that hear of its end: those who have values, and those who get them
- * Both are the same in all packets of a phase, and `headers` of the check header covers them.
  */
 #ifndef INA_RECEIVERS_HEADERS_P4
 #define INA_RECEIVERS_HEADERS_P4
 
 #include "../size.p4"
+#include "sets.p4"
 
 #define PROTOCOL "receivers"
-
-const bit<16> RECEIVERS_LENGTH = 8;  // bytes
-
-header receivers_t {
-    bit<32> ranks;
-    bit<32> members;
-}
 
 #define MORE_PAYLOADS receivers_t receivers;
 

@@ -77,6 +77,18 @@ def test_scapy_reads_and_builds_packets_for_receivers():
     assert Values not in SwitchML(bytes(SwitchML(msg_type=8, size=7) / Exponents() / Check() / Receivers(ranks=5, members=7)))
 
 
+def test_scapy_reads_and_builds_atp_s_packets_for_receivers():
+    need("scapy")
+    from ina.aggregation.wire.scapy_atp import ATP, ATPCheck, ATPReceivers, ATPValues
+
+    wire = layout.load(32, p4_dir() / "include/atp_routes/headers.p4")
+    built = bytes(ATP(msg_type=10, job=3) / ATPCheck() / ATPReceivers(ranks=5, members=7) / ATPValues(v=list(range(32))))
+    read = ATP(built)
+    assert (read[ATPReceivers].ranks, read[ATPReceivers].members, read[ATPValues].v) == (5, 7, list(range(32)))
+    assert layout.checksum(built[: wire["atp"].size + wire["check"].size + 8]) == 0
+    assert ATPValues not in ATP(bytes(ATP(msg_type=11) / ATPCheck() / ATPReceivers(ranks=5, members=7)))
+
+
 def test_scapy_reads_and_builds_offers():
     need("scapy")
     from ina.aggregation.wire.scapy_layers import Check, Exponents, Offer, SwitchML

@@ -82,7 +82,7 @@ def test_nobody_else_knows_a_protocol_by_name():
 def test_options_are_the_protocol_s_own():
     """Names, ranges and what they are where they are not set: all from the worker's C file."""
     for name in protocols.names():
-        own = ("window", "exponent") if name in ("atp", "ps") else ("shards",)
+        own = ("window", "exponent") if name in ("atp", "ps", "atp_routes") else ("shards",)
         assert list(protocols.options(name)) == [*own, "check"], name
     fields = {name for name, _ in ffi.typeof("struct ina_worker_config").fields} | set(WorkerConfig.__dataclass_fields__)
     assert not fields & {"shards", "window", "exponent"}

@@ -30,7 +30,7 @@ def test_places():
     assert WIRE["atp"].unpack(WIRE.pack(atp=HEAD)) == HEAD
     assert {kind.name: kind.number for kind in kinds.atp()} == {
         "data": 1, "floats": 2, "result": 3, "float_result": 4, "pending": 5, "maxima": 6, "refused": 7,
-        "offer": 8, "answer": 9}
+        "offer": 8, "answer": 9, "to": 10, "to_result": 11}
 
 
 # what host/protocol/atp_frame.h says -> what the P4 program says

@@ -207,7 +207,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
     }
 
     apply {
-        if ((bit<4>)hdr.atp.msg_type != 0 && (bit<4>)hdr.atp.msg_type <= LAST_TYPE && hdr.atp.msg_type != Type.REFUSED) {
+        if ((bit<4>)hdr.atp.msg_type != 0 && (bit<4>)hdr.atp.msg_type <= (bit<4>)LAST_TYPE && hdr.atp.msg_type != Type.REFUSED) {
             known_type = 1;
         }
         @in_hash { hdr.bridge.cell = 16w0 ++ ROW; }
