@@ -90,6 +90,8 @@ DATA = {
 }
 BESIDE = {
     "ina": ("py.typed",),
+    # Solutions of the course stay in the checkout.
+    "ina/lab/course": ("course.p4", "steps/*/step.toml", "steps/*/skeleton.p4", "steps/*/*.stf"),
     "ina/p4/compiler": ("p4include/*.p4",),
     "ina/p4/compiler/emit": ("*.h",),
     "ina/p4/runtime": ("c/*.h",),

@@ -33,6 +33,8 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("trace", _P4, "follow packets through a program: states, tables, registers",
                 "ina trace examples/learn/learn.p4 0000000000030000000000010800aabb --port 1 --entries examples/learn/learn.stf"),
         Command("stf", _P4, "run p4c's STF tests: what goes in, what must come out", "ina stf examples/learn/learn.p4"),
+        Command("exercise", "ina.cli.exercise", "a course for students: steps, skeletons, and checks of what they write",
+                "ina exercise new parse class"),
         Command("p4", "ina.cli.equal", "compare a P4 program with its twin", "ina p4 equal p4/switchml.p4 p4/tofino/switchml.p4"),
         Command("wire", "ina.cli.wire", "show the wire layout, as a table, C or a Wireshark dissector", "ina wire show"),
     ),

@@ -1,0 +1,287 @@
+"""The course: every solution passes, every skeleton and every mutant of a solution fails, and messages help a student."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import re
+import shutil
+
+import pytest
+from capabilities import need
+from course_mutants import Mutant, mutants
+
+from ina import cli
+from ina.base import manifest
+from ina.lab.course import cases, check, frames, step
+from ina.p4.tools import stf
+
+STEPS = {each.name: each for each in step.steps()}
+EVERY = pytest.mark.parametrize("name", STEPS)
+
+# Mutants that no check can tell from the solution, by step and by the pattern of their names: with the reason.
+EQUIVALENT: dict[tuple[str, str], str] = {}
+GATE = 2  # mutants of each step that run on each change
+
+
+@functools.cache
+def all_mutants(name: str) -> list[Mutant]:
+    return list(mutants(STEPS[name].solution.read_text()))
+
+
+def verdict(name: str, text: str, folder) -> check.Verdict:
+    """Checks a program's text in this process."""
+    program = folder / f"{name}.p4"
+    program.write_text(text)
+    return check.check(STEPS[name], program)
+
+
+def surviving(name: str, chosen: list[Mutant], folder) -> list[str]:
+    return [mutant.name for mutant in chosen if verdict(name, mutant.text, folder).verdict == check.PASS]
+
+
+def is_equivalent(name: str, mutant: Mutant) -> bool:
+    return any(name == where and re.search(pattern, mutant.name) for where, pattern in EQUIVALENT)
+
+
+@pytest.mark.build
+@EVERY
+def test_a_solution_passes_and_its_skeleton_fails_with_words_that_help(name, tmp_path):
+    need("cc")
+    solved = verdict(name, STEPS[name].solution.read_text(), tmp_path)
+    assert solved.verdict == check.PASS and not solved.message, "\n".join(check.lines(name, solved))
+    assert all("not all of them" not in result.note for result in solved.results)
+    begun = verdict(name, STEPS[name].skeleton.read_text(), tmp_path)
+    assert begun.verdict == check.FAIL
+    first = next(result for result in begun.results if not result.passed)
+    text = "\n".join(check.lines(name, begun))
+    assert first.hint and first.hint in text and first.place in text and "expected" in text and "got" in text
+    assert "step by step:" in text and "ingress (normal)" in text
+
+
+@pytest.mark.fast
+@EVERY
+def test_packet_tests_are_stf_for_any_switch(name):
+    """Students can run them with `ina stf`, and teachers on other switches; here on the interpreter."""
+    for path in STEPS[name].tests:
+        assert stf.run(STEPS[name].solution, path, "interpreter", stf.Options({}, [step.COURSE])) == ("pass", ""), path
+
+
+@pytest.mark.fast
+@EVERY
+def test_every_packet_has_words_and_a_hint(name):
+    for path in STEPS[name].tests:
+        case = cases.load(path)
+        assert all(exchange.words and exchange.hint for exchange in case.exchanges if exchange.frame), path
+    assert "TODO" in STEPS[name].skeleton.read_text() and "TODO" not in STEPS[name].solution.read_text()
+    for program in (STEPS[name].skeleton, STEPS[name].solution):
+        assert step.step_of(program, program.read_text()) == STEPS[name]
+
+
+@pytest.mark.build
+@EVERY
+def test_some_mutants_of_a_solution_fail(name, tmp_path):
+    """Those at equal distances in the program."""
+    need("cc")
+    chosen = [mutant for mutant in all_mutants(name) if not is_equivalent(name, mutant)]
+    chosen = chosen[len(chosen) // (2 * GATE) :: len(chosen) // GATE][:GATE]
+    assert len(chosen) == GATE and surviving(name, chosen, tmp_path) == []
+
+
+@pytest.mark.build
+@pytest.mark.judge
+@EVERY
+def test_all_mutants_of_a_solution_fail(name, tmp_path):
+    need("cc")
+    compiled, survivors = 0, []
+    for mutant in all_mutants(name):
+        outcome = verdict(name, mutant.text, tmp_path).verdict
+        compiled += outcome != check.REFUSED
+        if (outcome == check.PASS) != is_equivalent(name, mutant):
+            survivors.append(mutant.name)
+    assert survivors == [] and compiled >= 20, f"{compiled} mutants compile"
+
+
+@pytest.mark.fast
+def test_each_exception_from_the_mutants_has_its_mutant():
+    for name, pattern in EQUIVALENT:
+        assert any(re.search(pattern, mutant.name) for mutant in all_mutants(name)), (name, pattern)
+
+
+@pytest.mark.fast
+def test_a_package_has_skeletons_and_no_solutions():
+    carried = {path for pattern in manifest.BESIDE["ina/lab/course"] for path in step.COURSE.glob(pattern)}
+    for each in STEPS.values():
+        assert {each.skeleton, *each.tests, each.skeleton.with_name("step.toml")} <= carried and each.solution not in carried
+
+
+@pytest.mark.fast
+def test_steps_are_numbered_from_1():
+    assert [each.number for each in STEPS.values()] == list(range(1, len(STEPS) + 1))
+
+
+@pytest.mark.fast
+def test_the_format_is_the_one_of_the_p4_file():
+    text = (step.COURSE / "course.p4").read_text()
+    parts = {"ethernet_t": "ethernet", "sum_t": "sum", "values_t": "values"}
+    fields = [(f"{part}.{field}", int(bits)) for header, part in parts.items()
+              for bits, field in re.findall(r"bit<(\d+)>\s+(\w+);", re.search(rf"header {header} {{(.*?)}}", text, re.S)[1])]
+    assert fields == [tuple(field) for field in frames.FORMAT]
+    parse = STEPS["parse"].solution.read_text()
+    assert all(re.search(rf"header {header} {{.*?}}", text, re.S)[0] in parse for header in parts)
+
+
+FRAME = bytes.fromhex("020000000100 020000000001 88b5 01040800 010b1234 00000001 00000002 00000003 fffffffe")
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        ({}, []),
+        ({28: 0xFF}, ["values.v1: expected 2, got 65282"]),
+        ({14: 2}, ["sum.kind: expected 1 (contribution), got 2 (result)"]),
+        ({19: 0x0A}, ["sum.version: expected 1, got 0"]),
+        ({19: 0x0D}, ["sum.slot: expected 5, got 6"]),
+        ({5: 7, 13: 0xB4}, ["ethernet.dst: expected 0x020000000100, got 0x020000000107",
+                            "ethernet.type: expected 0x88b5, got 0x88b4"]),
+        ({38: 9}, ["length: expected 38 bytes, got 39"]),
+    ],
+)
+def test_fields_that_differ_are_named(change, lines):
+    frame = bytearray(FRAME)
+    for at, value in change.items():
+        frame[at : at + 1] = bytes([value])
+    assert frames.differences(FRAME.hex() + "$", bytes(frame)) == lines
+
+
+@pytest.mark.fast
+def test_what_a_pattern_leaves_open_does_not_differ():
+    digits = FRAME.hex()
+    pattern = "*" * 24 + digits[24:36] + "**" + digits[38:40]
+    assert frames.differences(pattern, bytes(12) + FRAME[12:18] + b"\x07" + FRAME[19:]) == []
+    assert frames.differences(digits + "aabb", FRAME + b"\xaa\xbc") == ["byte 39: expected bb, got bc"]
+    assert frames.differences(digits[:48], FRAME[:10]) == ["length: expected 24 bytes, got 10"]
+
+
+@pytest.mark.fast
+def test_an_unknown_step_lists_what_there_is(capsys):
+    assert cli.main(["exercise", "show", "pars"]) == 2
+    error = capsys.readouterr().err
+    assert "no step 'pars'" in error and "'parse'?" in error and ", ".join(STEPS) in error
+    assert cli.main(["exercise", "new", "nothing"]) == 2
+    assert ", ".join(STEPS) in capsys.readouterr().err
+
+
+@pytest.mark.fast
+@EVERY
+def test_list_and_show_have_every_step(name, capsys):
+    assert cli.main(["exercise", "list"]) == 0
+    assert f"{STEPS[name].number}. {name} " in capsys.readouterr().out
+    assert cli.main(["exercise", "show", name]) == 0
+    text = capsys.readouterr().out
+    assert STEPS[name].task.strip() in text and all(walk.title in text for walk in STEPS[name].walks)
+    assert text.count("  packets: ") == len(STEPS[name].tests)
+
+
+@pytest.mark.fast
+def test_new_writes_a_skeleton_once(tmp_path, capsys):
+    folder = tmp_path / "class"
+    assert cli.main(["exercise", "new", "forward", str(folder)]) == 0
+    assert {path.name for path in folder.iterdir()} == {"forward.p4", "course.p4"}
+    (folder / "forward.p4").write_text("my work")
+    assert cli.main(["exercise", "new", "forward", str(folder)]) == 2
+    assert "forward.p4 is there already" in capsys.readouterr().err
+    assert (folder / "forward.p4").read_text() == "my work"
+
+
+@pytest.mark.build
+def test_a_folder_is_graded_as_csv(tmp_path, capsys):
+    """One row each for what passes, fails, does not compile, and has no mark."""
+    need("cc")
+    solution = STEPS["parse"].solution.read_text()
+    shutil.copy(STEPS["parse"].solution, tmp_path / "ada.p4")
+    (tmp_path / "ben.p4").write_text(solution.replace("hdr.sum.kind = RESULT", "hdr.sum.kind = 9"))
+    (tmp_path / "cem.p4").write_text(solution.replace("= RESULT;", "= RESLT;"))
+    (tmp_path / "dan.p4").write_text(solution.replace("exercise: parse", ""))
+    (tmp_path / "course.p4").write_bytes((step.COURSE / "course.p4").read_bytes())
+    assert cli.main(["exercise", "check", str(tmp_path), "--csv"]) == 2
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["program"].rpartition("/")[2] for row in rows] == ["ada.p4", "ben.p4", "cem.p4", "dan.p4"]
+    assert [row["verdict"] for row in rows] == ["pass", "FAIL", "refused", "stopped"]
+    assert rows[0]["passed"] == rows[0]["tests"] == "3" and rows[0]["first"] == ""
+    assert rows[1]["first"].startswith("A contribution comes back as a result (1-answer.stf:")
+    line = solution[: solution.index("= RESULT;")].count("\n") + 1
+    assert f"cem.p4:{line}:" in rows[2]["first"] and "RESLT" in rows[2]["first"]
+    assert "exercise: NAME" in rows[3]["first"] and "--step" in rows[3]["first"]
+    assert cli.main(["exercise", "check", str(tmp_path / "ada.p4")]) == 0
+    assert cli.main(["exercise", "check", str(tmp_path / "ben.p4")]) == 1
+    text = capsys.readouterr().out
+    assert "sum.kind: expected 2 (result), got 9" in text and "hint: " in text
+
+
+@pytest.mark.build
+def test_an_endless_program_cannot_hang_a_check(tmp_path):
+    """Each macro is twice the one before."""
+    need("cc")
+    doubled = "\n".join(f"#define M{i} M{i - 1} M{i - 1}" for i in range(1, 40))
+    text = STEPS["parse"].solution.read_text()
+    program = tmp_path / "endless.p4"
+    macros = f"#define M0 hdr.sum.job = hdr.sum.job + 1;\n{doubled}\n#include <core.p4>"
+    program.write_text(text.replace("#include <core.p4>", macros).replace("bit<48> address", "M39\n        bit<48> address"))
+    outcome = check.judged(STEPS["parse"], program, 3)
+    assert outcome.verdict == check.STOPPED and "no result within 3 s" in outcome.message
+
+
+@pytest.mark.build
+def test_a_program_that_asks_for_too_much_memory_is_stopped(tmp_path):
+    need("cc")
+    text = STEPS["count"].solution.read_text()
+    program = tmp_path / "giant.p4"
+    program.write_text(text.replace("register<bit<32>>(8)", "register<bit<32>>(2000000000)"))
+    outcome = check.judged(STEPS["count"], program, 60)
+    assert outcome.verdict == check.STOPPED and "needs more than 4 GiB of memory" in outcome.message
+
+
+@pytest.mark.fast
+def test_what_is_no_program_is_told(tmp_path):
+    program = tmp_path / "long.p4"
+    program.write_bytes(b"/" * (step.LONGEST + 1))
+    with pytest.raises(step.StepError, match="longer than"):
+        step.source(program)
+    program.write_bytes(b"exercise: parse \xff")
+    with pytest.raises(step.StepError, match="not UTF-8"):
+        step.source(program)
+    with pytest.raises(step.StepError, match="no step 'parsley'"):
+        step.step_of(program, "// exercise: parsley\n")
+
+
+@pytest.mark.build
+def test_a_changed_course_file_and_changed_names_are_told(tmp_path):
+    need("cc")
+    text = STEPS["forward"].solution.read_text()
+    (tmp_path / "course.p4").write_text("// mine\n")
+    changed = verdict("forward", text, tmp_path)
+    assert changed.verdict == check.REFUSED and "course.p4 is not the course's" in changed.message
+    (tmp_path / "course.p4").unlink()
+    renamed = verdict("forward", text.replace("hosts", "addresses"), tmp_path)
+    details = "\n".join(renamed.results[0].details)
+    assert renamed.verdict == check.FAIL and "keep the names that the skeleton has" in details and "addresses" in details
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("number = 1\n", "no key"),
+        ('number = "1"\ntitle = "a"\nminutes = 1\nabout = ""\ntask = ""\n', "step.toml:1: number: expected int, got '1'"),
+        ('number = 1\ntitle = "a"\nminutes = 1\nabout = ""\ntask = ""\nnmae = 1\n', "step.toml:6: unknown key 'nmae'"),
+        ('number = 1\ntitle = "a"\nminutes = 1\nabout = ""\ntask = ""\n', "expected skeleton.p4 and packet tests"),
+    ],
+)
+def test_a_step_whose_files_are_wrong_is_an_error(tmp_path, text, message):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "step.toml").write_text(text)
+    with pytest.raises(step.StepError, match=re.escape(message)):
+        step.steps(tmp_path)
