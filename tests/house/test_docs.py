@@ -16,7 +16,8 @@ from folders import files
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text()
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *files(ROOT / "docs", "**/*.md")]
-TUTORIALS = [ROOT / "README.md", *files(ROOT / "docs/guide", "tutorial-*.md"), ROOT / "docs/guide/explore-and-trace.md"]
+TUTORIALS = [ROOT / "README.md", *files(ROOT / "docs/guide", "tutorial-*.md"), ROOT / "docs/guide/explore-and-trace.md",
+             ROOT / "docs/guide/course.md"]
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

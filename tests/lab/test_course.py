@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import functools
 import io
 import re
@@ -14,14 +15,26 @@ from course_mutants import Mutant, mutants
 
 from ina import cli
 from ina.base import manifest
-from ina.lab.course import cases, check, frames, step
+from ina.lab.course import cases, check, frames, step, walks
+from ina.p4.compiler.build import compile_program
 from ina.p4.tools import stf
 
 STEPS = {each.name: each for each in step.steps()}
 EVERY = pytest.mark.parametrize("name", STEPS)
 
 # Mutants that no check can tell from the solution, by step and by the pattern of their names: with the reason.
-EQUIVALENT: dict[tuple[str, str], str] = {}
+LANES = ("versions", "loss", "multicast", "tree")
+EQUIVALENT: dict[tuple[str, str], str] = {
+    **{(name, r"const bit<2> READ = 2;.* READ = 3;"): "any number but STORE and ADD will do" for name in LANES},
+    **{(name, r": operation = STORE; -> nothing"): "the operation is undefined then, and a switch that begins with 0 stores"
+       for name in LANES[1:]},
+    **{(name, r"-> bit<32> row = .*job\[2:0\]"): "jobs of 4 and more are dropped: the bit more is 0" for name in LANES[2:]},
+    **{(name, r": default_action = NoAction"): "a table without a default action does nothing, too" for name in LANES[2:]},
+    ("multicast", r"^65: return; -> nothing"): "without an entry the bitmap of workers is undefined: 0 has nobody",
+    ("tree", r"^76: return; -> nothing"): "without an entry the bitmap of workers, and `leaf`, are undefined: 0 has nobody",
+    ("tree", r"^49: leaf = 0; -> nothing"): "it is undefined then, and a switch that begins with 0 is a root",
+    ("tree", r"^100: .*else if \(true\)"): "a sum that is not complete is read, changed by nothing, and sent to nobody",
+}
 GATE = 2  # mutants of each step that run on each change
 
 
@@ -285,3 +298,63 @@ def test_a_step_whose_files_are_wrong_is_an_error(tmp_path, text, message):
     (tmp_path / "mine" / "step.toml").write_text(text)
     with pytest.raises(step.StepError, match=re.escape(message)):
         step.steps(tmp_path)
+
+
+# The published rule of SwitchML (NSDI'21, section 3.5): a bit for the version; a worker's bit in the other version is cleared.
+ONE_BIT = """
+        bit<8> count;
+        bit<8> others;
+        arrived.read(count, row);
+        seen.read(others, row ^ 1);
+        if (bitmap & mine == 0) {
+            operation = count == 0 ? STORE : ADD;
+            bitmap = bitmap | mine;
+            count = count + 1 == WORKERS ? 8w0 : count + 1;
+            arrived.write(row, count);
+            seen.write(row ^ 1, others & ~mine);
+            if (count == 0) {
+                hdr.sum.kind = RESULT;
+                standard.mcast_grp = 1;
+            }
+        } else if (count == 0) {
+            operation = READ;
+            hdr.sum.kind = RESULT;
+            standard.egress_spec = standard.ingress_port;
+        } else {
+            return;
+        }
+        seen.write(row, bitmap);
+"""
+
+
+@pytest.mark.build
+def test_a_walk_finds_the_late_copy_that_a_version_bit_cannot_tell(tmp_path):
+    """The same program is right where nothing is lost, so the step before takes it for granted."""
+    need("cc")
+    text = STEPS["loss"].solution.read_text()
+    start, end = text.index("        if (bitmap == 0 ||"), text.index("        lane0.apply(")
+    text = text[:start] + ONE_BIT + text[end:]
+    program = tmp_path / "bit.p4"
+    counted = "register<bit<8>>(256) arrived;"
+    program.write_text(text.replace("register<bit<16>>(256) blocks;", f"register<bit<16>>(256) blocks; {counted}"))
+    compiled = compile_program(program, include_dirs=[step.COURSE], cflags=["-O1"])
+    (walk,) = STEPS["loss"].walks
+    report = walks.run(walk, compiled)
+    assert report.violation and "gets a wrong sum of block" in report.violation
+    sent = [each for each in report.steps if "contribution of" in each]
+    assert len(sent) > len(set(sent)), "a copy that comes late is among the steps"
+    assert walks.run(dataclasses.replace(walk, faults=False), compiled).violation is None
+
+
+@pytest.mark.build
+def test_a_walk_tells_a_frame_to_nobody_and_a_job_that_never_ends(tmp_path):
+    need("cc")
+    (walk,) = STEPS["loss"].walks
+    nobody = dataclasses.replace(walk, switches={"s1": walk.switches["s1"].replace("0 1 2", "0 1 2 3")})
+    compiled = compile_program(STEPS["loss"].solution, include_dirs=[step.COURSE], cflags=["-O1"])
+    with pytest.raises(ValueError, match="s1 sends to port 3, which has no wire: result of block 0"):
+        walks.run(nobody, compiled)
+    program = tmp_path / "deaf.p4"  # a lost result is never answered again
+    program.write_text(STEPS["loss"].solution.read_text().replace("standard.egress_spec = standard.ingress_port;", ""))
+    report = walks.run(walk, compile_program(program, include_dirs=[step.COURSE], cflags=["-O1"]))
+    assert report.violation and "does not finish" in report.violation

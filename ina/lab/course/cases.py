@@ -162,7 +162,8 @@ def _compare_port(port: int, patterns: Sequence[str], got: Sequence[bytes]) -> l
         if pattern and frame and stf.matches(pattern[0].upper(), frame[0]):
             continue
         wanted = frames.words(bytes.fromhex(pattern[0].rstrip("$").replace("*", "0"))) if pattern else ""
-        lines.append(f"out of port {port}: expected {wanted or 'nothing'}")
+        free = ", where * stands for any digit" if pattern and "*" in pattern[0] else ""
+        lines.append(f"out of port {port}: expected {wanted or 'nothing'}{free}")
         lines += [f"    {pattern[0]}"] if pattern else []
         lines.append(f"out of port {port}: got {frames.words(frame[0]) if frame else 'nothing'}")
         lines += [f"    {frame[0].hex()}"] if frame else []

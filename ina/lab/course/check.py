@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ina.base import tool
-from ina.base.cc import BuildError
 from ina.base.plurals import counted
 from ina.lab.course.step import COURSE, INCLUDED, Step, Walk
 
@@ -120,15 +119,13 @@ def _walked(walk: Walk, compiled: CompiledProgram) -> Result:
 
 
 def judged(step: Step, program: Path, seconds: float = DEADLINE) -> Verdict:
-    """Checks a program in a process of its own, which gets `seconds`. Raises OSError, BuildError (there is no C compiler)."""
+    """Checks a program in a process of its own, which gets `seconds`. Whatever ends it early is a verdict. Raises OSError."""
     words = [sys.executable, "-m", "ina.lab.course.judge", step.name, str(program.absolute()), str(seconds)]
     try:
         done = tool.run(words, seconds)
     except subprocess.TimeoutExpired:
         return Verdict(step.name, STOPPED, f"no result within {seconds:g} s: expected a program that compiles and answers in a "
                        "few seconds; look for large registers, loops, and much repeated code (--deadline gives more time)")
-    if done.returncode == 3:
-        raise BuildError(done.stderr.strip())
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return Verdict(step.name, STOPPED, f"the check ended with status {done.returncode}: {last}")

@@ -8,13 +8,12 @@ import resource
 import sys
 from pathlib import Path
 
-from ina.base import tool
+from ina.base import error_text, tool
 from ina.base.cc import BuildError
 from ina.lab.course import check, step
 
 MEMORY = 4 << 30  # bytes of address space of the process and of each compiler
 OUTPUT = 256 << 20  # bytes of each file
-NO_COMPILER = 3  # exit status
 
 
 def main(name: str, program: str, seconds: str) -> int:
@@ -28,8 +27,8 @@ def main(name: str, program: str, seconds: str) -> int:
     try:
         print(check.encoded(check.check(step.named(name), Path(program))))
     except BuildError as error:
-        print(error, file=sys.stderr)
-        return NO_COMPILER
+        print(error_text.line(error), file=sys.stderr)
+        return 1
     except (MemoryError, OSError) as error:
         if isinstance(error, OSError) and error.errno != errno.ENOMEM:
             raise

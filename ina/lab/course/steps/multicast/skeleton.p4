@@ -1,0 +1,131 @@
+/* exercise: multicast
+ *
+ * Add up the vectors of several jobs' workers, and send each job's results to its own. `ina exercise show multicast` has the task;
+ * `ina exercise check multicast.p4` runs the tests.
+ */
+#include "course.p4"
+
+const bit<8> JOBS = 4;
+const bit<7> SLOTS = 4;  // of each job
+const bit<48> SWITCH = 0x020000000100;  // this switch's address
+#define ROWS 32 /* of all jobs, slots and versions */
+
+// What a lane does with a value.
+const bit<2> STORE = 0;  // begin a sum
+const bit<2> ADD = 1;    // add to it
+const bit<2> READ = 2;   // put the sum in the value's place
+
+// One of the four values of each row: its sum so far.
+control Lane(inout bit<32> value, in bit<32> row, in bit<2> operation) {
+    register<bit<32>>(ROWS) sums;
+
+    apply {
+        bit<32> sum;
+        sums.read(sum, row);
+        if (operation == ADD) {
+            value = value + sum;
+        } else if (operation == READ) {
+            value = sum;
+        }
+        sums.write(row, value);
+    }
+}
+
+control Add(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    register<bit<8>>(ROWS) seen;     // bitmap of the workers that have contributed to each row
+    register<bit<16>>(ROWS) blocks;  // the block that is added up in each row
+    Lane() lane0;
+    Lane() lane1;
+    Lane() lane2;
+    Lane() lane3;
+    bit<8> workers;   // bitmap of all workers of the job, from table jobs
+    bit<16> results;  // multicast group of the job
+
+    action set_job(bit<8> all, bit<16> group) {
+        // TODO: keep both for what follows, in workers and results.
+    }
+    table jobs {
+        key = {
+            hdr.sum.job: exact;
+        }
+        actions = {
+            set_job;
+            NoAction;
+        }
+        default_action = NoAction();
+        size = 16;
+    }
+
+    apply {
+        mark_to_drop(standard);
+        if (standard.parser_error != error.NoError || !hdr.sum.isValid() || hdr.sum.kind != CONTRIBUTION) {
+            return;
+        }
+        // TODO: leave out jobs and slots that there are not, and jobs without an entry.
+        // Hint: jobs.apply().hit is true if the table has an entry.
+        jobs.apply();
+        bit<8> mine = 8w1 << hdr.sum.worker;
+        // TODO: leave out workers that are not the job's.
+
+        // TODO: the row of job, slot and version.
+        // Hint: x[1:0] are the two lowest bits of x.
+        bit<32> row = (bit<32>)(hdr.sum.slot ++ hdr.sum.version);
+        bit<8> bitmap;
+        bit<16> block;
+        bit<2> operation;
+        seen.read(bitmap, row);
+        blocks.read(block, row);
+        if (bitmap == 0 || (bitmap == workers && hdr.sum.block > block)) {
+            operation = STORE;
+            bitmap = 0;
+            blocks.write(row, hdr.sum.block);
+        } else if (hdr.sum.block != block) {
+            return;
+        } else if (bitmap & mine == 0) {
+            operation = ADD;
+        } else if (bitmap == workers) {
+            operation = READ;
+        } else {
+            return;
+        }
+        bitmap = bitmap | mine;
+        seen.write(row, bitmap);
+        if (operation == READ) {
+            hdr.sum.kind = RESULT;
+            standard.egress_spec = standard.ingress_port;
+        } else if (bitmap == workers) {
+            hdr.sum.kind = RESULT;
+            // TODO: send the result to the job's group.
+        }
+        lane0.apply(hdr.values.v0, row, operation);
+        lane1.apply(hdr.values.v1, row, operation);
+        lane2.apply(hdr.values.v2, row, operation);
+        lane3.apply(hdr.values.v3, row, operation);
+    }
+}
+
+control Leave(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    action set_address(bit<48> address, bit<8> worker) {
+        // TODO: address the copy to the worker.
+    }
+    action drop() {
+        mark_to_drop(standard);
+    }
+    table addresses {
+        key = {
+            standard.egress_port: exact;
+        }
+        actions = {
+            set_address;
+            drop;
+        }
+        default_action = drop();
+        size = 16;
+    }
+
+    apply {
+        addresses.apply();
+    }
+}
+
+V1Switch(Parse(), Verify(), Add(), Leave(), Update(), Deparse()) main;
