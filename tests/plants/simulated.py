@@ -154,7 +154,7 @@ ATP = {
     "the server tells the last exponent": c("ps", "if (view->exponent > row->exponent)", "if (1)", WRONG),
     "the server tells no overflow": c(
         "ps", "INA_ATP_COLLISION | INA_ATP_ECN | INA_ATP_OVERFLOW", "INA_ATP_COLLISION | INA_ATP_ECN", "overflow"),
-    "the server adds to the sum before": c("ps", "const int first = !row->bitmap, single", "const int first = 0, single"),
+    "the server adds to the sum before": c("ps", "const int first = !row->brought, single", "const int first = 0, single"),
     "the server does not answer a resend": c(
         "ps", "stats->repeated += (uint64_t)is_complete(st, row);\n        answer(st, number, view.bitmap);",
         "stats->repeated += (uint64_t)is_complete(st, row);", STUCK),

@@ -25,11 +25,11 @@ from ina.base.plurals import counted
 from ina.base.settings import key
 from ina.lab import limits
 from ina.lab.kind import Check, Finding, Measured, Row
-from ina.lab.kinds.stragglers import DRAWN
 from ina.lab.oracle import choose_reduction
 from ina.lab.results import report
 from ina.lab.virtual import virtual_network
 from ina.lab.virtual.learning import Task
+from ina.lab.virtual.offering import DRAWN
 from ina.lab.virtual.parameter_server.cluster import MOVED, Cluster, Shape
 from ina.lab.virtual.parameter_server.filters import FILTERS
 from ina.lab.virtual.parameter_server.mail import Mail

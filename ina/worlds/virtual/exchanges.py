@@ -5,8 +5,8 @@
                 among ranks of one place. A row whose two ranks differ in place travels in the first, one whose servers differ
                 in the second, so one that differs in both travels twice; in return a rank sends to fewer others
 
-The latter is the two-dimensional all-to-all of Tutel (microsoft/tutel: `nccl_all_to_all_2d_async` in custom_kernel.cpp), but for a
-barrier: a rank's own rows do not wait for those that it passes on.
+The latter is the two-dimensional all-to-all of Tutel (microsoft/tutel: `nccl_all_to_all_2d_async` in custom_kernel.cpp), but for
+a barrier: a rank's own rows do not wait for those that it passes on.
 """
 
 from __future__ import annotations
