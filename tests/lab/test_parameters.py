@@ -113,13 +113,13 @@ def check(trial: Trial) -> Cluster:
     return cluster
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 63, 210])  # 63: a server dies when ranges are frozen; 210: copies for a dead one
 def test_no_push_is_lost_or_counted_twice_when_servers_die_leave_and_join(seed):
     check(drawn(seed))
 
 
 @pytest.mark.later
-@pytest.mark.parametrize("seed", range(6, 106))
+@pytest.mark.parametrize("seed", range(5, 106))
 def test_the_same_for_a_hundred_seeds(seed):
     check(drawn(seed))
 

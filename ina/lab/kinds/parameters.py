@@ -174,7 +174,7 @@ class Parameters(Networked):
 
     @property
     def task(self) -> Task:
-        """What is learnt."""
+        """Task that the workers learn."""
         return Task(self.workers, self.width, self.own, self.seed)
 
     @property

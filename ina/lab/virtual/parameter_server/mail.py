@@ -44,6 +44,7 @@ class Mail:
         self._open: dict[tuple[str, str], FabricJob] = {}
         self._handlers: dict[int, tuple[str, np.ndarray, Handler]] = {}  # by the receiver's ticket, with the receiver
         self.dead: set[str] = set()
+        self._forgotten: set[str] = set()  # of these, those of which all others know
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []  # a heap: ps, number, action
         self._actions = self._clock = 0
 
@@ -83,10 +84,10 @@ class Mail:
     def send(self, source: str, target: str, words: np.ndarray, kind: str, handler: Handler) -> None:
         """Sends int32 ``words``; ``handler`` gets those that arrive, at ``target``, when they do. What a dead host sends, and
         what is sent to it, goes nowhere."""
+        if source in self.dead or target in self._forgotten:
+            return
         self.bytes[kind] += words.nbytes
         self.messages[kind] += 1
-        if source in self.dead:
-            return
         job = self._open.get((source, target)) or self._connect(source, target)
         self.network.submit(job.machines[0], words, at=self.now)
         if target not in self.dead:
@@ -119,7 +120,8 @@ class Mail:
                     self.network.stop_machine(machine)
 
     def forget(self, host: str) -> None:
-        """Ends the others' side of the connections to and from a dead host."""
+        """Ends the others' side of the connections to and from a dead host, to which they send nothing more."""
+        self._forgotten.add(host)
         for ends in [ends for ends in self._open if host in ends]:
             job = self._open.pop(ends)
             if ends[ends[0] == host] not in self.dead:
@@ -128,3 +130,4 @@ class Mail:
     def revive(self, host: str) -> None:
         """Has a dead host, which all others have forgotten, send and receive again."""
         self.dead.remove(host)
+        self._forgotten.remove(host)

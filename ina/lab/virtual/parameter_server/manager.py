@@ -132,9 +132,10 @@ class Manager:
         self._begin()
 
     def _begin(self) -> None:
-        """Begins a change to the ring of the present members; one that is under way is given up."""
+        """Begins a change to the ring of the present members; one that is under way is given up. Ranges that it has frozen stay
+        so: a clock would take a later push for a sign that those dropped before it have come."""
         self._attempt += 1
-        self._changing, self.layout.frozen = True, []
+        self._changing = True
         new = ring.segments(self.keys, self._members, self.replicas, self.points)
         copies = [(begin, end, target) for begin, end, have, chain in ring.refined(self._holders, new) for target in chain
                   if target not in have]

@@ -31,7 +31,7 @@ from ina.lab.virtual.parameter_server.ring import Segment
 
 @dataclass
 class Layout:
-    """Who serves which range, as all nodes know it. ``since``: the epoch from which on each segment is as it is; ``frozen``:
+    """Servers of each range, as all nodes know them. ``since``: the epoch from which on each segment is as it is; ``frozen``:
     ranges whose messages are dropped, because they are about to change."""
 
     segments: tuple[Segment, ...]
