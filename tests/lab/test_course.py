@@ -283,6 +283,16 @@ def test_a_changed_course_file_and_changed_names_are_told(tmp_path):
     assert renamed.verdict == check.FAIL and "keep the names that the skeleton has" in details and "addresses" in details
 
 
+@pytest.mark.build
+def test_what_a_program_lacks_is_told_when_it_is_needed_and_not_before(tmp_path):
+    need("cc")
+    text = STEPS["count"].solution.read_text()
+    renamed = verdict("count", text.replace("total", "sum_of_all"), tmp_path)
+    assert renamed.results[0].place == "1-contributions.stf:39" and "sum_of_all" in "\n".join(renamed.results[0].details)
+    both = verdict("count", text.replace("total", "sum_of_all").replace("here + 1", "here + 2"), tmp_path)
+    assert "values.v0: expected 1, got 2" in "\n".join(both.results[0].details) and both.results[0].trace
+
+
 @pytest.mark.fast
 @pytest.mark.parametrize(
     ("text", "message"),

@@ -73,6 +73,8 @@ def load(path: Path) -> Case:
     exchanges: list[Exchange] = []
     for at, line in enumerate(lines, 1):
         command = commands.get(at)
+        if command is None and line.strip() and not line.lstrip().startswith("#"):
+            continue  # of the command above, which a backslash continues
         if command is None:
             comment = line.strip().removeprefix("#").strip()
             if not comment:
@@ -101,7 +103,7 @@ def load(path: Path) -> Case:
         else:
             exchanges.append(Exchange(at, " ".join(words), hint, commands=f"{command.name} {command.text}"))
         words = []
-    if not title or not any(exchange.frame for exchange in exchanges):
+    if not title or all(exchange.commands for exchange in exchanges):
         raise StfError(f"{path}: expected a comment with the test's title, and packets")
     return Case(path, title, exchanges)
 
@@ -176,10 +178,10 @@ def _compare_port(port: int, patterns: Sequence[str], got: Sequence[bytes]) -> l
 
 def _trace(case: Case, last: int, program: CheckedProgram) -> list[str]:
     """Returns the trace of packet number `last` (from 1), on the interpreter, after those before it."""
-    control = "\n".join(exchange.commands for exchange in case.exchanges)
-    tracer = trace.Tracer(program, control, str(case.path))
-    packets = [exchange for exchange in case.exchanges if exchange.frame]
+    places = [at for at, exchange in enumerate(case.exchanges) if not exchange.commands]
+    done = case.exchanges[: places[last - 1] + 1]  # commands behind it may ask for what the program does not have
+    tracer = trace.Tracer(program, "\n".join(exchange.commands for exchange in done), str(case.path))
     lines: list[str] = []
-    for position, exchange in enumerate(packets[:last], 1):
+    for position, exchange in enumerate((each for each in done if not each.commands), 1):
         lines = list(tracer.packet(position, exchange.frame, exchange.port, position / 1000))
     return lines
