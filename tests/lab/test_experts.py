@@ -98,7 +98,7 @@ def test_in_two_levels_a_row_travels_within_its_rack_and_then_between_racks(over
 
 @pytest.mark.parametrize("nic", [0, 16384])
 def test_the_hosts_lose_little_time_with_or_without_a_limit_at_their_nics(nic):
-    """Where NICs have a limit, packets of a later phase would go before those of an earlier one if receivers just took turns."""
+    """Packets of a later phase go before those of an earlier one if receivers just take turns where NICs have a limit."""
     config = replace(BASE, workers=16, experts=64, top=6, tokens=24, batches=5, nic=nic)
     batches = [experts._Batch(config, number) for number in range(config.batches)]
     rows = sum(experts.copies(batch) for batch in batches)
