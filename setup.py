@@ -31,7 +31,7 @@ class BuildBesideEachOther(build_ext):
                 objects = compile_all(*args, **options)
                 for count, each in enumerate(as_completed(begun), 1):
                     each.result()
-                    print(f"compiled {count} of {len(begun)}: {os.path.relpath(begun[each])}", flush=True)
+                    print(f"compiled {count} of {len(begun)}: {os.path.relpath(begun[each])}\n", end="", flush=True)
             return objects
 
         compiler.compile = compile_beside

@@ -275,7 +275,7 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     const int with_values = slot->floats || (routed ? ina_route_sends(&route, ts->worker)
                                                     : contents != INA_CONTENTS_NONE && contents != INA_CONTENTS_OFFER);
     const uint32_t payload = with_values ? (uint32_t)ina_lane_bytes(ts->lane, ts->values) : 0;
-    if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + (routed ? INA_ATP_MOST_EXTRA : 0) + payload)
+    if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + (routed ? INA_ATP_MOST_EXTRA : 0u) + payload)
         return -1;
     if (contents == INA_CONTENTS_OFFER)
         write_offer(st, pkt, slot);
@@ -639,10 +639,10 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
     }                                                                                                                        \
     const struct ina_protocol ina_##worker = {                                                                               \
         .name = #worker, .init = init_##worker, .reductions = INA_REDUCTIONS_ATP, .keyed = 1 << INA_SUM, .options = options, \
-        .offers = 1, .amend = ina_offers_amend, .routes = with_routes,                                                       \
+        .offers = 1, .amend = ina_offers_amend, .routes = (with_routes),                                                     \
         .state_size = state_size, .stats_offset = stats_offset, .next_handle = ina_slots_next_handle, .submit = submit,      \
         .receive = receive, .frames_to_send = frames_to_send, .next_timer = ina_slots_next_timer, .expire = expire,          \
-        .abort = ina_slots_abort, .events = ina_slots_events, .frame_size = size};
+        .abort = ina_slots_abort, .events = ina_slots_events, .frame_size = (size)};
 
 WORKER(atp, peer, 0, frame_size)
 WORKER(ps, server, 0, frame_size)

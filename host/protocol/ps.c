@@ -107,7 +107,7 @@ size_t ina_ps_state_size(const struct ina_ps_config *config)
 
 uint32_t ina_ps_frame_size(const struct ina_ps_config *config)
 {
-    return INA_ATP_PAYLOAD + (config->routes ? INA_ATP_MOST_EXTRA : 0) + (uint32_t)ina_lane_bytes(config->lane, config->values);
+    return INA_ATP_PAYLOAD + (config->routes ? INA_ATP_MOST_EXTRA : 0u) + (uint32_t)ina_lane_bytes(config->lane, config->values);
 }
 
 static struct ina_ps_stats *stats_of(const struct state *st)
