@@ -17,6 +17,7 @@ import hashlib
 
 import numpy as np
 
+from ina.aggregation.lane import INT32
 from ina.base.settings import ConfigError
 
 FRACTION = 16  # bits: updates travel as multiples of 2^-16
@@ -56,4 +57,4 @@ class Masks:
     def _words(self, low: int, high: int, number: int, count: int) -> np.ndarray:
         """Returns a pair's words for a sum, uint32: nobody uses them twice."""
         key = f"{self.seed} {low} {high} {number}".encode()
-        return np.frombuffer(hashlib.shake_256(key).digest(4 * count), "<u4").astype(np.uint32)
+        return np.frombuffer(hashlib.shake_256(key).digest(INT32.bytes(count)), "<u4").astype(np.uint32)

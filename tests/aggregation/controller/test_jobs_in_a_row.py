@@ -135,6 +135,6 @@ def test_each_job_of_a_row_gets_its_own_sums(name, tmp_path):
 def test_every_program_says_where_packets_have_their_jobs_number():
     """`ina switch run` gives the datagrams of a UDP port source ports by it."""
     for program in programs():
-        wire, header = (layout.load_atp(), "atp") if program.name in ("atp", "ps") else (layout.load(), "switchml")
+        wire, header = (layout.load_atp(), "atp") if program.name in ("atp", "ps", "atp_routes") else (layout.load(), "switchml")
         field = wire[header]["job"]
         assert (field.offset, field.width) == (8 * program.job_byte, 8), program.name

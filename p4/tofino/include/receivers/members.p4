@@ -8,7 +8,7 @@
 
 const bit<32> FITS = 1;  // in the place of the kind of the row's phase, which no packet has: the packet names the same workers
 
-/* What its sets say of the sender, of this switch, and of who gets the sum. */
+/* Says of a packet's sets: is the sender a member, is this switch the highest, who gets the sum. */
 control Members(in packet_t hdr, inout state_t meta) {
     action stay() {
         meta.all_below = 1;

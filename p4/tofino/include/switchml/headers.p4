@@ -9,7 +9,7 @@
 
 const bit<32> CELLS = ROWS * (VALUES / LANES);
 
-/* Of a result: children that get no values are told so in a pass of its own (receivers.p4). */
+/* Passes of a result: children that get no values are told so in one of their own (receivers.p4). */
 enum bit<8> Apart {
     NOBODY = 0,
     SOME   = 1,
