@@ -17,17 +17,17 @@ from functools import partial
 
 import numpy as np
 
-from ina.aggregation.entries import program_named
 from ina.base.bounds import Range
 from ina.base.plurals import counted
 from ina.base.settings import key
 from ina.lab import limits
 from ina.lab.kind import Check, Finding, Measured, Row
 from ina.lab.virtual import virtual_network
+from ina.lab.virtual.mailing import Mailing
 from ina.lab.virtual.parameter_server.embeddings import MISSING, POLICIES, Cache, Table
 from ina.lab.virtual.parameter_server.mail import Mail
 from ina.lab.virtual.timeline import Timeline
-from ina.lab.virtual.virtual_network import Networked, WrongSum
+from ina.lab.virtual.virtual_network import WrongSum
 from ina.net.ports import PS
 
 NOISE = 0.5  # standard deviation of a sample around what is to be learnt, which has 1
@@ -71,13 +71,11 @@ class Cached:
 
 
 @dataclass(frozen=True)
-class Embeddings(Networked):
+class Embeddings(Mailing):
     """Embeddings that workers cache with bounded staleness, in virtual time."""
 
     kind: str = key("embeddings", "what is done: embeddings", choices=("embeddings",))
     name: str = key("embeddings", "the results folder's name begins with it")
-    algorithm: str = key("parameter-server", "what is measured", choices=("parameter-server",))
-    workers: int = key(8, "workers, each at a host of its own", limits.WORKERS)
     servers: int = key(4, "hosts that are parameter servers, each with a range of the embeddings", Range(1, 1024))
     table: int = key(10_000, "embeddings that there are", Range(1, 10**7))
     row_width: int = key(64, "float32 of each", Range(1, 4096))
@@ -90,12 +88,6 @@ class Embeddings(Networked):
     batch: int = key(128, "samples of an iteration", Range(1, 10**6))
     lr: float = key(0.02, "learning rate", limits.FACTOR)
     computing: float = key(1e-3, "s that a worker computes for a step, on average", limits.TIME)
-    dtype: str = key("float32", "float32", choices=("float32",))
-    rate: float = key(10e9, "of each wire, bit/s; not of a topology's file, nor between a topoopt server and its own element",
-                      limits.RATE)
-    rto_min: float = key(1e-3, "least retransmission time-out, s", limits.TIME)
-    rto_max: float = key(1.0, "largest, s; also between two questions of a worker that waits", limits.TIME)
-    timeout: float = key(10_000.0, "virtual seconds after which a message has failed", limits.TIME)
 
     rows = (
         Row("seconds", "all iterations, virtual s", "s", "{:.4f}"),
@@ -117,12 +109,6 @@ class Embeddings(Networked):
         yield self.steps >= 1, "steps", "1 or more"
         yield self.lr < 1, "lr", "less than 1"
         yield self.servers <= self.table, "servers", f"at most {self.table}, the embeddings"
-        yield not program_named(self.protocol).needs_server, "protocol", "one without a parameter server of its own"
-        yield self.jobs == 1, "jobs", "1"
-        yield self.stripes == 1, "stripes", "1"
-        yield self.topology == "star", "topology", "star"
-        yield self.payload, "payload", "true: values are real"
-        yield self.check != "keyed", "check", "off or sum"
 
     @property
     def label(self) -> str:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ina.aggregation.entries import program_named
 from ina.base.bounds import Range
 from ina.base.plurals import counted
 from ina.base.settings import key
@@ -29,6 +28,7 @@ from ina.lab.oracle import choose_reduction
 from ina.lab.results import report
 from ina.lab.virtual import virtual_network
 from ina.lab.virtual.learning import Task
+from ina.lab.virtual.mailing import Mailing
 from ina.lab.virtual.offering import DRAWN
 from ina.lab.virtual.parameter_server.cluster import MOVED, Cluster, Shape
 from ina.lab.virtual.parameter_server.filters import FILTERS
@@ -38,7 +38,7 @@ from ina.lab.virtual.parameter_server.messages import COPIED, COPY, PULL, PUSH, 
 from ina.lab.virtual.parameter_server.server import Rules
 from ina.lab.virtual.parameter_server.worker import Plan
 from ina.lab.virtual.timeline import Timeline
-from ina.lab.virtual.virtual_network import Networked, Place
+from ina.lab.virtual.virtual_network import Place
 from ina.net.ports import PS
 
 if TYPE_CHECKING:
@@ -95,15 +95,13 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Parameters(Networked):
+class Parameters(Mailing):
     """Training with a key-value parameter server, in virtual time."""
 
     kind: str = key("parameters", "what is done: parameters", choices=("parameters",))
     name: str = key("parameters", "the results folder's name begins with it")
     algorithm: str = key("parameter-server", "what is measured; the switch stands beside it",
                          choices=("parameter-server",))
-    workers: int = key(8, "workers, each at a host of its own", limits.WORKERS)
-    servers: int = key(4, "hosts that are parameter servers, at first", Range(1, 1024))
     replicas: int = key(1, "other servers that have a copy of each range of keys", Range(0, 16))
     points: int = key(1, "of each server on the ring: its virtual servers", Range(1, 256))
     aggregate: str = key("all", "what a server applies and copies at once: all (the sum of all workers' pushes of "
@@ -127,11 +125,6 @@ class Parameters(Networked):
     computing: float = key(0.01, "s that a worker computes for a step, on average", limits.TIME)
     distribution: str = key("exponential", f"of these times: {', '.join(DRAWN)}", choices=tuple(DRAWN))
     straggler: float = key(1.0, "how many times slower worker 0 computes", Range(1, 1000))
-    dtype: str = key("float32", "float32", choices=("float32",))
-    rate: float = key(10e9, "of each wire, bit/s; not of a topology's file, nor between a topoopt server and its own element",
-                      limits.RATE)
-    rto_min: float = key(1e-3, "least retransmission time-out, s", limits.TIME)
-    rto_max: float = key(1.0, "largest, s; also between two questions of a worker that waits", limits.TIME)
     timeout: float = key(10_000.0, "virtual seconds after which a message, or a sum, has failed", limits.TIME)
 
     rows = (
@@ -164,12 +157,6 @@ class Parameters(Networked):
         yield self.filter != "none" or not self.threshold, "threshold", "0 without a filter"
         yield self.steps >= 1, "steps", "1 or more"
         yield self.computing > 0, "computing", "more than 0"
-        yield not program_named(self.protocol).needs_server, "protocol", "one without a parameter server of its own"
-        yield self.jobs == 1, "jobs", "1"
-        yield self.stripes == 1, "stripes", "1"
-        yield self.topology == "star", "topology", "star"
-        yield self.payload, "payload", "true: values are real"
-        yield self.check != "keyed", "check", "off or sum"
         read_changes(self.changes, self.servers)  # a wrong one is an error before anything runs
 
     @property
