@@ -48,9 +48,6 @@ from ina.worlds.virtual.fabric import Fabric
 DTYPES = {"virtual": "int32", "testbed": "float32"}  # of parameters and gradients, by world
 WAYS = ("ina", "rings", "gloo")  # of the testbed: the switch, rings of Gloo's messages, and Gloo's own collectives
 START = 180.0  # s for all ranks to be there
-LINK_BOUND = 0.8  # of the time that links alone take, without headers
-UNLIMITED = 1e15  # bit/s of a link without a limit, to compare it with others
-HOST_BOUND = 0.9  # of the processors
 
 
 @dataclass
@@ -362,11 +359,8 @@ class Trained:
         return max(map(self.bytes, ("up", "down")))
 
     def bound(self, least: float) -> str:
-        """Returns the bottleneck: link; host-limited, so that the time says nothing of the network; or neither. ``least``: s that
-        a step takes on these links alone, without headers."""
-        if least >= LINK_BOUND * self.seconds:
-            return "link"
-        return "host-limited" if self.use["processors"] >= HOST_BOUND else "neither"
+        """Returns the bottleneck. ``least``: s that a step takes on these links alone, without headers."""
+        return testbed.bottleneck(least / self.seconds, self.use["processors"])
 
 
 def in_testbed(config: Sharded, folder: Path, console: Console) -> Iterator[Outcome]:
@@ -407,8 +401,9 @@ def compared(config: Sharded, ina: Trained, rings: Trained, gloo: Trained) -> St
     unit = 8 * size / config.rate
     formula, rings_formula = formulas(config)
     links = ina.use["links"]
-    busy, busiest, load = max((8 * link[f"{way}_bytes"] / (link["rate"] or UNLIMITED), f"{name} {way}", int(link[f"{way}_bytes"]))
-                              for name, link in links.items() for way in ("up", "down"))
+    busy, busiest, load = max(
+        (8 * link[f"{way}_bytes"] / (link["rate"] or testbed.UNLIMITED), f"{name} {way}", int(link[f"{way}_bytes"]))
+        for name, link in links.items() for way in ("up", "down"))
     workers = [stats["worker"] for stats in ina.stats]
     return Step(
         counted(config.workers, "worker"), unit, ina.seconds, rings.seconds, formula, rings_formula, ina.bytes("up") / size,

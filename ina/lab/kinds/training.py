@@ -78,21 +78,18 @@ class Run:
     def _link_figures(self) -> dict[str, object]:
         """Returns figures of the busiest link and direction: MB, with all headers, and its use while an all-reduce was under way.
 
-        ``bound`` is the bottleneck: the link if it was used for 80 % and more; else BMv2 where that is the switch, which is
-        slower than links; else this machine, if its processors were busy for 90 % and more (then the row is no result); else
-        neither.
+        ``bound`` is the bottleneck (testbed.bottleneck); a row that is host-limited is no result.
         """
         if not self.network:
             return {"link_mb": None, "link_use": None, "bound": None}
-        limited = self.network["processors"] >= 0.9
+        processors = self.network["processors"]
         if not self.network["links"]:  # links of the local world are memory
-            return {"link_mb": None, "link_use": None, "bound": "host-limited" if limited else "neither"}
+            return {"link_mb": None, "link_use": None, "bound": testbed.bottleneck(None, processors)}
         carried = [(max(link["up_bytes"], link["down_bytes"]), link["rate"]) for link in self.network["links"].values()]
-        busiest, rate = max(carried, key=lambda link: link[0] / (link[1] or 1e15))  # the one that is busy longest
+        busiest, rate = max(carried, key=lambda link: link[0] / (link[1] or testbed.UNLIMITED))  # the one that is busy longest
         reduce_total = sum(self.allreduce_seconds)
         use = 8 * busiest / (rate * reduce_total) if rate and reduce_total else None
-        other = "BMv2" if self.network.get("switch") == "bmv2" else "host-limited" if limited else "neither"
-        bound = "link" if use is not None and use >= 0.8 else other
+        bound = testbed.bottleneck(use, processors, self.network.get("switch") == "bmv2")
         return {"link_mb": 1e-6 * busiest, "link_use": use, "bound": bound}
 
     def _values(self) -> tuple[float, float] | None:

@@ -25,6 +25,8 @@ __all__ = ["Meter", "Use", "missing", "opened", "place"]
 
 SERVER_START = 60.0  # seconds
 STORE_PORT = 29500  # the same in every host: each has its own ports
+UNLIMITED = 1e15  # bit/s of a link without a limit, to compare it with others
+LINK_BOUND, HOST_BOUND = 0.8, 0.9  # use of links, and of processors, from which on they are the bottleneck
 
 
 class Use(TypedDict, total=False):
@@ -34,6 +36,17 @@ class Use(TypedDict, total=False):
     processors: float  # share of the time that they were busy
     seconds: float
     switch: str  # of which kind it is
+
+
+def bottleneck(link_use: float | None, processors: float, bmv2: bool = False) -> str:
+    """Returns what bounds a run: the link, if it was used for 80 % and more; else BMv2 where that is the switch, which is slower
+    than links; else this machine (host-limited), if its processors were busy for 90 % and more: then the run says nothing of a
+    network; else neither. ``link_use``: None for links without a rate."""
+    if link_use is not None and link_use >= LINK_BOUND:
+        return "link"
+    if bmv2:
+        return "BMv2"
+    return "host-limited" if processors >= HOST_BOUND else "neither"
 
 
 @contextmanager
