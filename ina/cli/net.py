@@ -142,9 +142,10 @@ def _switches(args: argparse.Namespace, topology: Topology) -> dict[str, Any]:
     entries: dict[str, list[tuple[str, str]]] = {}
     for word in args.entries:
         switch, equals, file = word.partition("=")
-        named = [switch] if equals else [each.name for each in topology.switches]
+        path, named = (file, [switch]) if equals else (word, [each.name for each in topology.switches])
+        text = stf_file.read(Path(path))
         for name in named:
-            entries.setdefault(name, []).append((path := file or switch, stf_file.read(Path(path))))
+            entries.setdefault(name, []).append((path, text))
     return {"program": args.program, "defines": macros(args.define), "entries": entries}
 
 

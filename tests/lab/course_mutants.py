@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# What is written for what, wherever it stands in code; spaces keep type arguments (bit<8>) out.
+# Pairs of texts, each written in the place of the other, wherever it stands in code; spaces keep type arguments (bit<8>) out.
 OPERATORS = {
     " == ": (" != ",), " != ": (" == ",), " < ": (" <= ", " > "), " <= ": (" < ", " > "), " > ": (" >= ", " < "),
     " >= ": (" > ", " < "), " && ": (" || ",), " || ": (" && ",), " + ": (" - ",), " - ": (" + ",), " & ": (" | ",),

@@ -1,4 +1,4 @@
-/* What the programs of the course have in common: the packet format, and the parser that the step "parse" writes.
+/* Packet format of the course, and the parser that the step "parse" writes: all later steps include them.
  *
  * Everything is big-endian. A frame of the course is 38 bytes, or more: what follows the values is padding.
  *
