@@ -57,7 +57,6 @@ struct ina_piece {           /* of a tensor with a route: elements whose values 
     uint64_t count;          /* elements; no block straddles pieces */
     uint64_t at;             /* where this worker has them, in elements of `in` and `out`, if it is in one of the sets */
     uint32_t sources, receivers; /* worker i in bit i; at all workers the same, as is the count */
-    uint64_t end;            /* written by submit: blocks of the tensor up to the piece's end */
 };
 
 /* Which workers' values a sum has, decided by the switch before it (p4/quorum.p4), or ATP's server (ps.c): an *offer*, a tensor without elements, asks for that,
@@ -80,7 +79,8 @@ struct ina_tensor {          /* argument of submit; also the caller's table entr
     uint32_t reduction;      /* enum ina_reduction, one that the protocol has; INA_MAX: integers only */
     uint32_t routed;         /* 1, only in protocols with `routes`: its `pieces` say from whom and for whom; 0: from all, for all */
     uint64_t tag;            /* mixed into the agreement check (operation, ordinal): must be equal on all workers */
-    struct ina_piece *pieces; /* valid until the tensor is done; `count` elements together. Floats come from all workers */
+    const struct ina_piece *pieces; /* valid until the tensor is done; `count` elements together. Floats come from all workers */
+    uint64_t *ends;          /* room for one of each piece, this tensor's alone until it is done; submit writes blocks up to the piece's end */
     uint64_t pieces_count;
     uint32_t part;           /* enum ina_part; of a chosen tensor `in` may be NULL until its offer says GIVE, and is then valid until it is done */
     struct ina_offer offer;  /* of an offer */

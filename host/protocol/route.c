@@ -20,8 +20,8 @@ static struct ina_route route_of(const struct ina_piece *piece)
 int ina_route_valid(const struct ina_tensor *t, uint32_t workers)
 {
     if (!ina_tensor_is_routed(t))
-        return !t->pieces && !t->pieces_count;
-    if (workers > INA_BITMAP_WORKERS || (t->pieces_count && !t->pieces))
+        return !t->pieces && !t->ends && !t->pieces_count;
+    if (workers > INA_BITMAP_WORKERS || (t->pieces_count && !(t->pieces && t->ends)))
         return 0;
     uint64_t left = t->count;
     for (uint64_t i = 0; i < t->pieces_count; i++) {
@@ -49,28 +49,28 @@ uint64_t ina_route_blocks(const struct ina_tensor *t, uint32_t workers, uint32_t
     uint64_t blocks = 0;
     *partial = 0;
     for (uint64_t i = 0; i < t->pieces_count; i++) {
-        struct ina_piece *piece = &t->pieces[i];
+        const struct ina_piece *piece = &t->pieces[i];
         const struct ina_route route = route_of(piece);
         if (ina_is_float(t->dtype) || route.members) { /* the exponents of floats are everybody's */
             blocks += (piece->count + values - 1) >> __builtin_ctz(values); /* packet sizes are powers of two */
             *partial |= !ina_is_float(t->dtype) && piece->count && route.members != all(workers);
         }
-        piece->end = blocks;
+        t->ends[i] = blocks;
     }
     return blocks;
 }
 
 static uint64_t begin_of(const struct ina_tensor *t, uint64_t i)
 {
-    return i ? t->pieces[i - 1].end : 0;
+    return i ? t->ends[i - 1] : 0;
 }
 
 /* The piece of a block: with pieces of one size, the first that is looked at. */
 static const struct ina_piece *piece_of(const struct ina_tensor *t, uint64_t block)
 {
-    const uint64_t blocks = t->pieces[t->pieces_count - 1].end;
+    const uint64_t blocks = t->ends[t->pieces_count - 1];
     uint64_t low = 0, high = t->pieces_count, at = (uint64_t)((unsigned __int128)block * high / blocks);
-    while (block < begin_of(t, at) || block >= t->pieces[at].end) {
+    while (block < begin_of(t, at) || block >= t->ends[at]) {
         if (block < begin_of(t, at))
             high = at;
         else

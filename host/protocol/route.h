@@ -27,7 +27,7 @@ struct ina_route {           /* of a block: bitmaps of workers */
 /* 1: sets and pieces are those of a job of so many workers; or it has no route. */
 int ina_route_valid(const struct ina_tensor *t, uint32_t workers);
 uint64_t ina_route_hash(const struct ina_tensor *t); /* of the pieces' sizes and sets */
-/* Writes the pieces' ends; returns the number of blocks. *partial: 1 if not all workers are members of all. */
+/* Writes the tensor's ends; returns the number of blocks. *partial: 1 if not all workers are members of all. */
 uint64_t ina_route_blocks(const struct ina_tensor *t, uint32_t workers, uint32_t values, uint8_t *partial);
 /* Sets of packet seq: of one before the tensor's first block all are members, and nobody is source or receiver. */
 struct ina_route ina_route_of(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq);

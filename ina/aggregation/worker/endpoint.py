@@ -77,13 +77,13 @@ class Endpoint(Closing):
         ``offer``, of ``count`` contiguous elements at two addresses, which ``owner`` keeps valid. ``source`` 0, only with an
         offer: ``amend`` has it later, or it has none.
         """
-        tensor = self._described(source, out, count, np.dtype(dtype), average, tag, reduction, route)
+        tensor, pieces = self._described(source, out, count, np.dtype(dtype), average, tag, reduction, route)
         if offer is not None:
             protocols.check_offer(self.config.protocol, self.config.check)
             offer.fill(tensor, self.config.workers, self.config.worker, source != 0)
         elif not source and count:
             raise ValueError("source: 0, expected an address, or an offer")
-        ticket = self._submit(tensor, (owner, route))
+        ticket = self._submit(tensor, (owner, pieces))
         if offer is not None:
             self._offers[ticket] = tensor
         return ticket
@@ -94,8 +94,8 @@ class Endpoint(Closing):
     ) -> tuple[int, bool]:
         """Starts a sum in place like ``submit_at``, and drives the protocol in this thread for up to ``seconds``. Returns the
         ticket, and True if the sum is there: then nobody has to wait for it."""
-        tensor = self._described(address, address, count, np.dtype(dtype), average, tag, reduction, route)
-        ticket, event = self._run(tensor, (owner, route), round(seconds * 1e9))
+        tensor, pieces = self._described(address, address, count, np.dtype(dtype), average, tag, reduction, route)
+        ticket, event = self._run(tensor, (owner, pieces), round(seconds * 1e9))
         return ticket, event is not None and event.code == lib.INA_OK
 
     def _run(self, tensor: CData, owner: object, nanoseconds: int) -> tuple[int, CData | None]:
@@ -109,13 +109,14 @@ class Endpoint(Closing):
         return ticket, event if event.type else None
 
     def _described(self, source: int, out: int, count: int, dtype: np.dtype, average: bool, tag: int, reduction: int,
-                   route: Route | None) -> CData:
+                   route: Route | None) -> tuple[CData, object]:
+        """Returns a tensor, and what the caller keeps until it is done (Route.fill)."""
         tensor = ffi.new("struct ina_tensor *")
         fill_tensor_at(tensor, source, out, count, dtype, average, tag, self._checked(reduction))
         if route is not None:
             protocols.check_route(self.config.protocol, self.config.check)
-            route.fill(tensor, self.config.workers, self.config.worker, self.config.values)
-        return tensor
+            return tensor, route.fill(tensor, self.config.workers, self.config.worker, self.config.values)
+        return tensor, None
 
     def amend(self, ticket: int, source: int | None = None, owner: object = None, *, least: int | None = None,
               never: bool = False) -> bool:

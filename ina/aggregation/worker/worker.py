@@ -32,7 +32,7 @@ class Worker(Block):
                 raise ValueError(f"the protocol refuses {config}")
         self._tensors = ffi.new("struct ina_tensor[]", MAX_OPS)
         # kept alive until the handle is used again
-        self._arrays: list[tuple[np.ndarray, np.ndarray, Route | None] | None] = [None] * MAX_OPS
+        self._arrays: list[tuple[np.ndarray, np.ndarray, object] | None] = [None] * MAX_OPS
 
     def submit(
         self, source: np.ndarray | None, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0, now: int = 0,
@@ -51,12 +51,12 @@ class Worker(Block):
         arrays = fill_arrays(tensor, source, out, average, tag, reduction, offer, self.config.workers, self.config.worker)
         if route is not None:
             protocols.check_route(self.config.protocol, self.config.check)
-        fill_route(tensor, route, self.config.workers, self.config.worker, self.config.values)
+        pieces = fill_route(tensor, route, self.config.workers, self.config.worker, self.config.values)
         handle: int = lib.ina_protocol_submit(self._protocol, self._state, self._tensors, tensor, now)
         if handle < 0:
             why = {-errno.EPIPE: "the job has failed", -errno.EAGAIN: f"{MAX_OPS} tensors in flight"}
             raise OSError(-handle, why.get(handle, "submit refused"))
-        self._arrays[handle] = (*arrays, route)
+        self._arrays[handle] = (*arrays, pieces)
         return handle
 
     def amend(self, handle: int, source: np.ndarray | None = None, *, least: int | None = None, never: bool = False,

@@ -99,7 +99,7 @@ class Network(Closing):
         self._ranks: dict[int, int] = {}  # machine -> which of them it is
         self._values: dict[int, int] = {}  # of workers: elements of a packet
         self._submitted: dict[int, int] = {}  # of them: elements submitted
-        self._tensors: dict[int, tuple[np.ndarray, np.ndarray, Route | None]] = {}  # of a ticket, until its completion is read
+        self._tensors: dict[int, tuple[np.ndarray, np.ndarray, object]] = {}  # of a ticket, until its completion is read
         self._offers: dict[int, tuple[int, CData]] = {}  # of them: the machine, and what it has said
         self._states: list[object] = []  # states of machines
         self._ended: dict[int, dict[str, int]] = {}  # counters of workers that have ended
@@ -227,11 +227,12 @@ class Network(Closing):
         tensor = ffi.new("struct ina_tensor *")
         given, out = fill_arrays(tensor, source, out, average, tag, reduction, offer, self._workers.get(machine, 0),
                                  self._ranks.get(machine, 0))
+        pieces = None
         if route is not None:
-            route.fill(tensor, self._workers[machine], self._ranks[machine], self._values[machine])
+            pieces = route.fill(tensor, self._workers[machine], self._ranks[machine], self._values[machine])
         ticket = lib.ina_emulator_submit(self.pointer, machine, tensor, self.now if at is None else at)
         self._check(ticket, f"tensor of {given.size} elements at machine {machine}")
-        self._tensors[ticket] = (given, out, route)
+        self._tensors[ticket] = (given, out, pieces)
         if offer is not None:
             self._offers[ticket] = machine, tensor
         if machine in self._submitted:

@@ -350,15 +350,16 @@ def test_packets_without_values_are_short_and_those_for_all_as_ever():
         assert [len(frame) for frame in sender.frames_to_send(0)] == lengths
 
 
-def before_nothing(pieces: np.ndarray):
-    """Returns a copy whose end is that of memory that may be read."""
+def before_nothing(rows, count: int):
+    """Returns a copy of C's array of ``count`` elements whose end is that of memory that may be read."""
     libc, page = ctypes.CDLL(None), mmap.PAGESIZE
     libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, *[ctypes.c_size_t] * 5]
     libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     base = libc.mmap(None, 2 * page, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 2**64 - 1, 0)
     assert libc.mprotect(base + page, page, 0) == 0
-    array = ffi.cast("struct ina_piece *", base + page - pieces.nbytes)
-    ffi.memmove(array, pieces.tobytes(), pieces.nbytes)
+    size = count * ffi.sizeof(ffi.typeof(rows).item)
+    array = ffi.cast(ffi.typeof(rows), base + page - size)
+    ffi.memmove(ffi.cast("void *", array), rows, size)
     return array
 
 
@@ -367,7 +368,8 @@ def test_values_in_the_answer_to_a_packet_before_the_first_block_are_dropped_and
     one = worker(0)
     route = Route.reduce_scatter([4 * VALUES] * 2)
     one.submit(np.ones(8 * VALUES, np.float32), route=route)
-    one._tensors[0].pieces = before_nothing(route.table(8 * VALUES, 2, VALUES))
+    tensor = one._tensors[0]
+    tensor.pieces, tensor.ends = (before_nothing(rows, tensor.pieces_count) for rows in (tensor.pieces, tensor.ends))
     wire = layout.load(VALUES)
     headers = wire.unpack(one.frames_to_send(0)[1], layout.HEAD)
     ip, udp = headers["ipv4"], headers["udp"]
@@ -391,18 +393,25 @@ def test_workers_that_do_not_mean_the_same_route_end_with_an_error(program, othe
         assert all(isinstance(each.event.error(), JobMismatch) for each in fabric.completions())
 
 
+def pieces_of(*rows: tuple[int, int, int, int]) -> Route:
+    """Pieces of so many elements, at a place, from sources to receivers."""
+    return Route.of(np.array(list(rows), PIECE))
+
+
 def test_routes_that_do_not_fit_are_refused():
     words = np.zeros(10, np.int32)
-    others, outside = np.zeros(1, PIECE), np.zeros(1, PIECE)
-    others["sources"], outside["sources"], outside["count"], outside["at"] = 4, 1, 5, 6
-    for route, message in ((Route.reduce(2), "worker 2, expected 0..1"),
-                           (Route.broadcast(-2), "worker -2, expected 0..1"),
-                           (Route.all_gather([5, 4]), r"pieces \(5, 4\), expected one of each of 2 workers, 10 elements"),
+    for route, message in ((Route.reduce(2), r"root: 2, expected a worker, 0\.\.1"),
+                           (Route.broadcast(-2), r"root: -2, expected a worker, 0\.\.1"),
+                           (Route.all_gather([5, 4]), r"pieces: \(5, 4\), expected one of each of 2 workers, 10 elements"),
                            (Route.all_gather([10]), "expected one of each of 2 workers"),
-                           (Route.scatter(0, [11, -1]), "expected one of each of 2 workers"),
-                           (Route.of(others), "from or to others than the workers 0..1"),
-                           (Route.of(outside), "a piece of worker 0 lies outside of its 10 elements"),
-                           (Route.of(np.zeros(1)), "expected a contiguous row of PIECE")):
+                           (Route.all_gather([2**61 - 1] * 8), "expected one of each of 2 workers"),
+                           (Route.all_to_all([[1, 1, 1]] * 3, 0, 4), "sizes: of 3 workers, expected a row .* of the job's 2"),
+                           (Route.all_to_all([[1, 1]] * 2, 1, 4), "of worker 1, submitted by worker 0; expected its own"),
+                           (Route.all_to_all([[6, 6]] * 2, 0, 4), "a piece of worker 0 lies outside of its 10 elements"),
+                           (pieces_of((0, 0, 4, 0)), r"from or to others than the workers 0\.\.1"),
+                           (pieces_of((5, 6, 1, 0)), "a piece of worker 0 lies outside of its 10 elements"),
+                           (pieces_of((2**60, 0, 2, 2), (2**60, 0, 2, 2)), f"pieces of {2**61} elements together, expected"),
+                           (pieces_of((2**63, 0, 2, 2), (2**63 + 1, 0, 2, 2)), f"pieces of {2**64 + 1} elements together")):
         with pytest.raises(ValueError, match=message):
             worker(0).submit(words, route=route)
     with pytest.raises(ValueError, match="float32 from some workers only"):
@@ -414,6 +423,133 @@ def test_routes_that_do_not_fit_are_refused():
             Worker(WorkerConfig(0, 2, life=1, protocol=name)).submit(words, route=Route.reduce(0))
     with pytest.raises(ValueError, match="with check 'keyed'"):
         worker(0, check="keyed", key=bytes(range(16))).submit(words, route=Route.reduce(0))
+
+
+def test_routes_that_mean_nothing_are_refused_where_they_are_made():
+    sizes = [[1, 2], [3, 4]]
+    for make, error, message in (
+            (lambda: Route.of([(1, 0, 1, 2)]), TypeError, "table: a list, expected a one-dimensional numpy array of dtype PIECE"),
+            (lambda: Route.of(np.zeros(1)), TypeError, r"table: float64 of shape \(1,\), expected a one-dimensional"),
+            (lambda: Route.of(np.zeros((1, 1), PIECE)), TypeError, r"of shape \(1, 1\), expected a one-dimensional"),
+            (lambda: Route.reduce("x"), TypeError, "root: 'x', expected a whole number"),
+            (lambda: Route.gather(1.5, [1, 2]), TypeError, "root: 1.5, expected a whole number"),
+            (lambda: Route.scatter(0, [11, -1]), ValueError, r"pieces: \[11, -1\], expected a list of whole numbers, 0 or more"),
+            (lambda: Route.all_gather([1, 2**61]), ValueError, f"at most {2**61 - 1}"),
+            (lambda: Route.all_gather([1, 2**70]), TypeError, "pieces: .* expected a list of whole numbers"),
+            (lambda: Route.all_gather([1.0, 2.0]), TypeError, "pieces: .* expected a list of whole numbers"),
+            (lambda: Route.all_gather(5), TypeError, "pieces: 5, expected a list of whole numbers"),
+            (lambda: Route.all_to_all(sizes, 0, 0), ValueError, "chunk: 0, expected 1 element or more"),
+            (lambda: Route.all_to_all(sizes, 0, -1), ValueError, "chunk: -1, expected 1 element or more"),
+            (lambda: Route.all_to_all(sizes, 0, 0.5), TypeError, "chunk: 0.5, expected a whole number"),
+            (lambda: Route.all_to_all(sizes, 2, 1), ValueError, r"worker: 2, expected 0\.\.1, a row of sizes"),
+            (lambda: Route.all_to_all(sizes, -1, 1), ValueError, r"worker: -1, expected 0\.\.1"),
+            (lambda: Route.all_to_all([[1, -2], [3, 4]], 0, 1), ValueError, "sizes: .* 0 or more"),
+            (lambda: Route.all_to_all([[1, 2], [3]], 0, 1), ValueError, "sizes: .* rows of equal length"),
+            (lambda: Route.all_to_all([[1, 2]], 0, 1), ValueError, r"sizes: of shape \(1, 2\), expected a row and a column"),
+            (lambda: Route.all_to_all([[2**60] * 2] * 2, 0, 1), ValueError, f"sizes: {2**62} elements together"),
+            (lambda: Route.all_to_all([[2**58] * 2] * 2, 0, 8), ValueError, f"chunk: 8 makes {2**57} pieces of {2**60} ")):
+        with pytest.raises(error, match=message):
+            make()
+
+
+def test_what_a_route_was_made_of_may_change_afterwards():
+    table = np.array([(10, 0, 1, 2)], PIECE)
+    route = Route.of(table)
+    table["count"] = 3
+    assert route.table(10, 2, VALUES)["count"] == [10]
+    with pytest.raises(ValueError, match="read-only"):
+        route.table(10, 2, VALUES)["count"] = 3
+
+
+A, B, BOTH = 1, 2, 3  # sets of workers
+
+
+@pytest.mark.parametrize(("rows", "message"), [
+    (((4, 0, A, B), (4, 0, B, A)), "gets piece 1 where it has piece 0, which it sends"),  # they swap in place
+    (((4, 0, A, B), (4, 3, B, A)), "gets piece 1 where it has piece 0"),
+    (((4, 3, A, B), (4, 0, B, A)), "gets piece 1 where it has piece 0"),
+    (((2, 2, A, B), (6, 0, BOTH, A)), "gets piece 1 where it has piece 0"),
+    (((6, 0, BOTH, BOTH), (1, 5, A, B)), "gets piece 0 where it has piece 1"),
+    (((4, 0, B, A), (4, 3, B, A)), "gets piece 1 where it gets piece 0"),
+    (((4, 0, BOTH, A), (4, 0, BOTH, A)), "gets piece 1 where it gets piece 0"),
+])
+def test_pieces_that_would_overwrite_each_other_are_refused(rows, message):
+    with pytest.raises(ValueError, match=f"worker 0 {message}.*; expected places apart"):
+        worker(0).submit(np.zeros(10, np.int32), route=pieces_of(*rows))
+
+
+@pytest.mark.parametrize("rows", [
+    ((4, 0, A, B), (4, 4, B, A)),
+    ((4, 0, A, B), (4, 2, A, B)),            # it sends something twice
+    ((4, 0, BOTH, A), (4, 4, BOTH, BOTH)),   # it adds to what it has
+    ((0, 2, B, A), (4, 0, B, A)),
+    ((4, 0, A, A), (4, 2, B, A)),            # the first goes nowhere
+    ((4, 0, A, BOTH), (4, 0, A, B), (4, 4, B, BOTH)),
+    ((4, 0, B, B), (4, 0, B, A)),
+])
+def test_pieces_that_do_not_meet_where_one_is_received_are_taken(rows):
+    worker(0).submit(np.zeros(10, np.int32), route=pieces_of(*rows))
+
+
+def test_two_workers_swap_what_they_have_into_other_arrays(program):
+    """And within one array where they do not lie apart, that is refused."""
+    with Fabric(program, PAIR, pool=16, protocol="receivers") as fabric:
+        admitted = fabric.admit(["h1", "h2"], SLOTS, VALUES)
+        route = pieces_of((100, 0, A, B), (100, 0, B, A))
+        arrays, results = [[np.full(100, 5 + rank + more, np.int32) for rank in range(2)] for more in (0, 10)]
+        for machine, array, result in zip(admitted.machines, arrays, results, strict=True):
+            fabric.submit(machine, array, result, route=route)
+        fabric.run()
+        assert all(each.event.error() is None for each in fabric.completions())
+        assert all((arrays[rank] == 5 + rank).all() and (results[rank] == 6 - rank).all() for rank in range(2))
+        room = np.zeros(150, np.int32)
+        with pytest.raises(ValueError, match="gets piece 1 where it has piece 0"):
+            fabric.submit(admitted.machines[0], room[:100], room[50:], route=route)
+
+
+# ---- one route of several tensors
+
+
+def test_one_route_serves_tensors_of_several_types_in_flight_at_once(program):
+    """Blocks of floats come from everybody and are announced; those of integers, where nobody gets them, are not sent: a
+    piece ends at another block."""
+    values, route = 10 * VALUES, pieces_of((10 * VALUES, 0, 7, 0), (10 * VALUES, 10 * VALUES, 7, 7))
+    for order in ((np.int32, np.float32), (np.float32, np.int32), (np.int32, np.int32, np.float32, np.int32)):
+        with Fabric(program, STAR, pool=16, protocol="receivers") as fabric:
+            admitted = fabric.admit(["h1", "h2", "h3"], SLOTS, VALUES)
+            tensors = [[np.arange(2 * values).astype(dtype) + rank for rank in range(3)] for dtype in order]
+            for arrays in tensors:
+                fabric.submit_all(admitted, arrays, route=route)
+            fabric.run()
+            assert len(list(fabric.completions())) == 3 * len(order)
+            for arrays in tensors:
+                for rank, array in enumerate(arrays):
+                    assert (array[:values] == np.arange(values) + rank).all()
+                    assert (array[values:] == 3 * np.arange(values, 2 * values) + 3).all()
+
+
+def test_a_tensor_without_blocks_does_not_disturb_another_one_with_its_route():
+    """Nobody else needs what worker 0 alone gets from itself: of integers, no block is sent."""
+    one, route = Worker(WorkerConfig(0, 1, life=1, values=VALUES, slots=2, protocol="receivers")), Route.reduce(0)
+    one.submit(np.ones(100, np.float32), route=route)
+    before = one.frames_to_send(0)
+    other = Worker(WorkerConfig(0, 1, life=1, values=VALUES, slots=2, protocol="receivers"))
+    other.submit(np.ones(100, np.float32), route=route)
+    other.submit(np.ones(100, np.int32), route=route)
+    assert other.frames_to_send(0) == before
+
+
+def test_jobs_of_other_packet_sizes_share_a_route():
+    """Blocks of 32 values, and of 64."""
+    table = np.array([(300, 0, 1, 7), (300, 300, 2, 7)], PIECE)
+    route, workers = Route.of(table), []
+    for values in (VALUES, 2 * VALUES):
+        shared, own = (Worker(WorkerConfig(0, 3, life=1, values=values, slots=64, protocol="receivers")) for _ in range(2))
+        shared.submit(np.arange(600, dtype=np.int32), route=route)
+        own.submit(np.arange(600, dtype=np.int32), route=Route.of(table.copy()))
+        workers.append((shared, own))
+    for shared, own in workers:
+        assert shared.frames_to_send(0) == own.frames_to_send(0)
 
 
 @pytest.mark.parametrize("pruned", ["hdr.receivers.ranks & below != 0", "false"])
