@@ -469,13 +469,14 @@ static uint32_t result_of(const struct state *st, const struct slot *slot)
     return slot->floats ? INA_ATP_FLOAT_RESULT : slot->base.state != IDLE && is_routed(st, slot) ? INA_ATP_TO_RESULT : INA_ATP_RESULT;
 }
 
-/* 1: a result is for the packet's receivers, and has values if this worker is one, and only then: but where integers did not suffice, which
- * a server that has floats of this number already says without values. */
-static int is_for(const struct state *st, const struct ina_route *route, const struct ina_atp_view *view)
+/* 1: a result is for the packet's receivers, and has values if this worker is one, and only then: but where floats did not fit into fixed
+ * point, which a server that has floats of this number already says without values. */
+static int is_for(const struct state *st, const struct slot *slot, const struct ina_route *route, const struct ina_atp_view *view)
 {
+    const int fixed = ina_tensors_is_fixed(ina_slots_tensors(st), slot->base.op, slot->base.seq);
     return view->receivers == route->receivers && view->members == route->members
            && ((view->values != NULL) == (route->receivers >> st->base.config.worker & 1)
-               || (!view->values && view->exponent == INA_EXP_NONFINITE));
+               || (fixed && !view->values && view->exponent == INA_EXP_NONFINITE));
 }
 
 /* The server has answered the slot's packet, an offer. */
@@ -557,7 +558,7 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
     if (view.type == INA_ATP_TO_RESULT) {
         const struct ina_route route = route_of(st, tensors, slot);
         workers = (uint32_t)__builtin_popcount(route.members);
-        if (!is_for(st, &route, &view)) {
+        if (!is_for(st, slot, &route, &view)) {
             stats->drop_malformed++;
             return 0;
         }

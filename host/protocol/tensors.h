@@ -235,6 +235,13 @@ static inline int ina_tensors_is_agreed(const struct ina_tensors *ts, uint32_t h
     return op->exponents && seq - op->first >= op->ahead;
 }
 
+/* 1: packet seq is a block of floats in fixed point. */
+static inline int ina_tensors_is_fixed(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
+{
+    const struct ina_op *op = &ts->op[handle];
+    return op->divisor && !op->exponents && seq - op->first >= op->ahead;
+}
+
 /* Exponent that the values of packet seq are encoded with, where it is agreed; else 0. */
 static inline int ina_tensors_agreed(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
 {

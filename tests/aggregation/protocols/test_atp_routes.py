@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from atp_routed_frames import BARE, RESULT, TO, VALUES, contents, routed
+from atp_routed_frames import BARE, RESULT, TO, VALUES, WIRE, contents, routed
 from capabilities import need
 from test_receivers import FAULTS, exchanged, expected, routes
 
 from ina.aggregation.ps.state_machine import ParameterServer, ServerConfig
+from ina.aggregation.wire import layout
 from ina.aggregation.worker import JobMismatch, Route, Worker, WorkerConfig, worker_address
 from ina.aggregation.worker.config import ATP_SWITCH, SERVER
 from ina.aggregation.worker.route import PIECE
@@ -28,6 +29,7 @@ ON_LINK = BARE + 24  # of a packet without values, with Ethernet's overhead
 STAR = load("star", hosts=4), ["h1", "h2", "h3"], "h4"
 TREE = load("leaf-spine", leaves=2, spines=1, hosts=3), ["h1", "h2", "h4", "h5"], "h3"  # s1 is the root: the server is below it
 CLEAN = Faults(seed=1)
+FLOATS = WIRE.constants["ATP_FLOATS"]
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +198,23 @@ def test_a_worker_takes_a_result_with_its_own_sets_and_with_values_if_it_is_a_re
     sums = np.arange(VALUES, dtype=np.int32) if values else None
     one.receive(routed(RESULT, ATP_SWITCH, worker_address(0, 0), 1, 3, receivers, members, sums), 2)
     assert (one.stats["drop_malformed"], len(one.events())) == ((0, 1) if taken else (1, 0))
+
+
+@pytest.mark.parametrize(("dtype", "options", "taken"), [
+    (np.int32, {}, False), (np.int32, {"exponent": 20}, False), (np.float32, {}, False), (np.float32, {"exponent": 20}, True)],
+    ids=["int32", "int32 beside fixed point", "agreed exponents", "fixed point"])
+def test_that_values_go_as_floats_is_said_only_of_floats_in_fixed_point(dtype, options, taken):
+    """By exponent 127, to a receiver too, without values. Of other tensors it would leave the receiver with what it had."""
+    one = worker(0, check="off", options=options)
+    one.submit(np.ones(VALUES, dtype), route=Route.reduce(0))
+    opening = one.frames_to_send(0)[0]
+    words = 2 * int.from_bytes(opening[62:66], "big"), 2 * int.from_bytes(opening[66:70], "big")
+    one.receive(routed(RESULT, ATP_SWITCH, worker_address(0, 0), 0, 3, 0, 3, None, words, exponent=1), 1)
+    one.frames_to_send(1)
+    one.receive(routed(RESULT, ATP_SWITCH, worker_address(0, 0), 1, 3, 1, 3, None, exponent=127), 2)
+    assert one.stats["drop_malformed"] == (not taken) and not one.events()
+    again = one.frames_to_send(2)
+    assert [WIRE.unpack(frame, layout.ATP_HEAD)["atp"]["msg_type"] for frame in again] == [FLOATS] * taken
 
 
 def test_a_barrier_is_one_short_packet():
