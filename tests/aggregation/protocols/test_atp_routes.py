@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from atp_routed_frames import BARE, RESULT, TO, VALUES, WIRE, contents, routed
 from capabilities import need
-from test_receivers import FAULTS, exchanged, expected, routes
+from test_receivers import FAULTS, compiled, exchanged, expected, routes
 
 from ina.aggregation.ps.state_machine import ParameterServer, ServerConfig
 from ina.aggregation.wire import layout
@@ -63,6 +63,15 @@ class Jobs:
     def run(self) -> None:
         self.fabric.run()
         assert all(each.event.error() is None for each in self.fabric.completions())
+
+
+class Plain(Jobs):
+    """The same of p4/receivers.p4, without a server."""
+
+    def __init__(self, place: tuple[Topology, list[str], str], **options):
+        topology, self.hosts, _ = place
+        self.fabric = Fabric(compiled("receivers.p4", 16), topology, pool=16, protocol="receivers")
+        self.jobs = [self.fabric.admit(self.hosts, SLOTS, VALUES, timeout=60.0, **options)]
 
 
 @pytest.mark.parametrize(("pool", "jobs"), [(1024, 1), (2, 2)], ids=["alone", "collide"])
@@ -164,6 +173,37 @@ def test_links_between_switches_carry_what_lies_below_them(programs):
                 (link,) = (each for each in jobs.fabric.links() if each.name == name)
                 sent, total = link.packets - before[name][0], link.bytes - before[name][1]
                 assert (sent, (total - ON_LINK * sent) / (4 * VALUES)) == (packets, values), (name, sizes)
+
+
+ROWS = [line.split("|")[1:-1] for line in (paths.root() / "docs/guide/torch.md").read_text().splitlines()
+        if line.startswith(("| `receivers` | ", "| `atp_routes` | "))]
+
+
+@pytest.mark.parametrize(("protocol", "figures"), [(row[0].strip(" `"), list(map(int, row[1:]))) for row in ROWS])
+def test_headers_are_as_long_as_the_guide_says(programs, protocol, figures):
+    """docs/guide/torch.md, "Sharded training": of frames that a worker sends, and of ten blocks each way between two."""
+    switch = {"switch": ATP_SWITCH} if protocol == "atp_routes" else {}
+    for route, size in ((None, figures[0]), (Route.broadcast(0), figures[1])):
+        one = Worker(WorkerConfig(0, 2, life=1, values=VALUES, slots=2, protocol=protocol, **switch))
+        one.submit(np.ones(4 * VALUES, np.int32), route=route)
+        assert len(one.frames_to_send(0)[1]) == size + 4 * VALUES
+    place = load("star", hosts=3), ["h1", "h2"], "h3"
+    once = {"rto_min": 1.0, "rto_max": 1.0, "rto_fixed": True}
+    sizes = [[0, 10 * VALUES], [10 * VALUES, 0]]
+    with (Jobs(programs[1024], place, 1024, **once) if protocol == "atp_routes" else Plain(place, **once)) as jobs:
+        for rank in range(2):
+            route = Route.all_to_all(sizes, rank, 4 * VALUES)
+            jobs.fabric.submit_one(jobs.jobs[0], rank, np.ones(20 * VALUES, np.int32), route=route)
+        jobs.run()
+        links = {each.name: (each.packets, each.bytes) for each in jobs.fabric.links()}
+    opening = figures[1] + 24
+    for name in ("h1>s1", "s1>h1", "h2>s1", "s1>h2"):
+        assert links[name] == (1 + 2 * 10, opening + 10 * (figures[3] + 4 * VALUES)), name
+    assert figures[3] == figures[2] + 2 * 24 == 2 * opening
+
+
+def test_the_guide_has_both_protocols():
+    assert [row[0].strip() for row in ROWS] == ["`receivers`", "`atp_routes`"]
 
 
 # ---- workers and server alone
