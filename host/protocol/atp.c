@@ -596,8 +596,12 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
     if (all && tail->rto.slot[index].sent == 1 && slot->base.seq > tail->latest)
         tail->latest = slot->base.seq;
     ina_rto_answered(&tail->rto, &burst, index);
+    burst.disorderly = (uint32_t)ina_route_is_gated(ina_slots_tensors(st), slot->base.op, slot->base.seq);
     if (!all)
         burst.newest = 0; /* packets sent before wait for others: no evidence that they are lost */
+    if (is_routed(st, slot) && slot->base.seq == ina_slots_tensors(st)->op[slot->base.op].first
+        && ina_slots_tensors(st)->op[slot->base.op].blocks)
+        burst.oldest = UINT64_MAX; /* its packets with values take longer */
     ina_rto_results(&tail->rto, &burst);
     stats->marked += (view.flags & INA_ATP_ECN) != 0;
     if (view.flags & INA_ATP_ECN)

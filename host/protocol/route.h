@@ -42,11 +42,18 @@ static inline int ina_route_adds(const struct ina_route *route, uint32_t worker)
     return (route->sources >> worker & 1) && route->receivers == 1u << worker;
 }
 
+/* 1: packet seq of a tensor may be sent, and answered, before lower ones: it is one of a partial tensor, or comes soon behind it. */
+static inline int ina_route_is_gated(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
+{
+    const struct ina_gates *gates = &ts->gates[handle];
+    return seq >= gates->from && seq < gates->until;
+}
+
 /* Packet seq of a tensor is a gate, or comes behind one: the packet that has to be answered first; UINT64_MAX: none. */
 static inline int ina_route_is_gate(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
 {
     const struct ina_gates *gates = &ts->gates[handle];
-    return seq >= gates->from && seq < gates->until && (seq == gates->from || (seq & (ts->window - 1)) == ts->window - 1);
+    return ina_route_is_gated(ts, handle, seq) && (seq == gates->from || (seq & (ts->window - 1)) == ts->window - 1);
 }
 
 static inline uint64_t ina_route_gate_before(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)

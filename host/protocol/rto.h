@@ -27,7 +27,11 @@
  *
  * A result brings `interval` back to what the round trips say: smoothed, with their variation (RFC 6298 §2; Karn's rule: no
  * samples from packets sent twice). Packets that were waiting when a probe was sent are no samples either: they waited for a
- * worker, not for the path. Each further result of a packet that was sent again shows that a repetition was needless (as in RFC 3522).
+ * worker, not for the path. So after a probe without a `pending` reply the round trips say nothing new until a packet sent after it has its
+ * result, and the interval stays as it is till then (as in RFC 6298 §5), and doubles before each further wait: a path that has become
+ * longer is probed a logarithmic number of times. Not where only silence shows losses, which would be found late. The open packet of a
+ * tensor with a route is no sample where packets with values follow it: they take longer.
+ * Each further result of a packet that was sent again shows that a repetition was needless (as in RFC 3522).
  * The last of them answers the last transmission, and the sum was there when that came: so this is a sample, and a path that has
  * become longer than the interval is learnt.
  * When all transmissions of a packet have been answered, nothing was lost: the length of that silence is what processes of a busy
@@ -75,6 +79,7 @@ struct ina_rto {
     uint32_t soon;           /* single probes in a row with a result sooner than any round trip, and alone */
     uint32_t unanswered;     /* probes since anything came */
     uint32_t window, owed;   /* probes at once; those of them that are still to be sent */
+    uint32_t unsampled;      /* waits with probes since the last sample, or answer that makes up for it */
     uint32_t asked, pending; /* probes sent together; `pending` replies since */
     uint32_t asking;
     uint64_t delays;         /* how often one was observed */
@@ -86,6 +91,7 @@ struct ina_rto_burst {       /* results that have all come now */
     uint64_t oldest, newest; /* first and last transmission among packets sent once; UINT64_MAX and 0: there are none */
     uint32_t results;
     uint32_t found, early;   /* results of probes, a round trip later or more; and sooner */
+    uint32_t disorderly;     /* 1: of packets that are answered in any order, so that only silence shows a loss */
 };
 
 size_t ina_rto_size(uint32_t slots);
@@ -242,11 +248,16 @@ static inline void ina_rto_sample(struct ina_rto *rto, uint64_t rtt)
 /* Takes a burst with at least one result. */
 static inline void ina_rto_results(struct ina_rto *rto, struct ina_rto_burst *burst)
 {
-    if (burst->oldest != UINT64_MAX && (burst->oldest >= rto->sampled || !rto->srtt))
+    if (burst->oldest != UINT64_MAX && (burst->oldest >= rto->sampled || !rto->srtt)) {
         ina_rto_sample(rto, burst->now - burst->oldest);
+        rto->unsampled = 0;
+    }
+    if (__builtin_expect(rto->pending || burst->disorderly, 0))
+        rto->unsampled = 0;
     rto->newest = ina_rto_at_least(rto->newest, burst->newest);
     rto->heard = burst->now;
-    rto->interval = rto->rto;
+    if (__builtin_expect(!rto->unsampled, 1))
+        rto->interval = rto->rto;
     if (__builtin_expect(burst->early || rto->soon, 0))
         ina_rto_doubt(rto, burst);
     if (__builtin_expect(rto->wait || burst->found, 0))

@@ -637,10 +637,14 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
     default: tail->stats.drop_malformed++; return 0;
     }
 
-    const uint64_t newest = burst->newest;
+    const uint64_t newest = burst->newest, oldest = burst->oldest;
     ina_rto_answered(&tail->rto, burst, view.slot);
+    if (__builtin_expect(seq < ts->latest.until && ina_route_is_gated(ts, handle, seq), 0))
+        burst->disorderly = 1;
     if (__builtin_expect(workers < ts->contributions, 0))
         burst->newest = newest; /* packets sent before wait for others: no evidence that they are lost */
+    if (__builtin_expect(contents == INA_CONTENTS_ROUTED && seq == ts->op[handle].first && ts->op[handle].blocks, 0))
+        burst->oldest = oldest; /* its packets with values take longer */
     slot->seq = seq + st->base.config.slots;
     slot->set ^= 1;
     if (__builtin_expect(looks_ahead(st), 0))
