@@ -198,6 +198,17 @@ def test_a_pole_is_balanced_sooner_than_by_sums_of_all(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_a_deep_network_is_learnt_sooner_than_by_sums_of_all(method):
+    """Two runs with the same keys have the same bits and the same times."""
+    keys = {"task": "images", "updates": 640, "evaluate": 40, "width": 16, "straggler": 2.0, "target": 0.5}
+    run = learnt(method=method, **keys)
+    if method == "synchronous":
+        assert replace(BASE, method=method, **keys).measure() == [run]
+    reached, synchronous = run.summary()["target_s"], learnt(method="synchronous", **keys).summary()["target_s"]
+    assert reached and (reached < synchronous or method == "synchronous"), "a tenth is what guessing reaches"
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_the_guide_has_a_row_of_what_it_does_and_one_of_what_it_reached(method):
     guide = (ROOT / "docs" / "guide" / "experiments.md").read_text()
     assert guide.count(f"\n| `{method}` |") >= 2, "the table of methods, and those of five seeds"
@@ -336,7 +347,7 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
     ({"warmup": 5}, "warmup = 5: expected 0 without lr_points"),
     ({"lr_points": 16, "method": "local", "local": 2}, "lr_points = 16: expected 0 with more than one local step"),
     ({"method": "backup", "copies": 3}, "copies = 3: expected a divisor of 8"),
-    ({"method": "backup", "task": "cartpole"}, "task = 'cartpole': expected classes with backup: a worker keeps its poles"),
+    ({"method": "backup", "task": "cartpole"}, "task = 'cartpole': expected classes or images with backup: a worker keeps its"),
     ({"masked": True, "method": "first"}, "masked = True: expected false with sums of 6 of 8"),
     ({"concentration": 0.5, "own": 0.5}, "concentration = 0.5: expected 0 with cartpole, and with own"),
     ({"method": "balanced", "computing": 0.0}, "computing = 0.0: expected more than 0 with balanced"),

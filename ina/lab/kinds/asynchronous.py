@@ -30,6 +30,7 @@ from ina.lab.kind import Check, Finding, Measured, Row
 from ina.lab.results import report
 from ina.lab.virtual import virtual_network
 from ina.lab.virtual.balancing import ROLLOUT, Balancing
+from ina.lab.virtual.images import Images
 from ina.lab.virtual.judge import Judge
 from ina.lab.virtual.learning import Task
 from ina.lab.virtual.masks import Masks, parts, whole
@@ -59,6 +60,8 @@ class Kind(NamedTuple):
 TASKS = {
     "classes": Kind(lambda config: Task(config.workers // config.together, config.width, config.own, config.seed,
                                         config.concentration), 0.5, 0.75),
+    "images": Kind(lambda config: Images(config.workers // config.together, config.width, config.own, config.seed,
+                                         config.concentration), 0.2, 0.8),
     "cartpole": Kind(lambda config: Balancing(config.workers, config.width, config.seed), 0.1, 0.975),
 }
 
@@ -128,11 +131,11 @@ class Asynchronous(Offering):
     outer_lr: float = key(1.0, "what averages of updates are multiplied by", limits.FACTOR)
     outer_momentum: float = key(0.0, "Nesterov momentum of these averages", Range(0, 1))
     updates: int = key(4000, "stop when sums have so many workers' updates, of one step each; with local fewer", limits.STEPS)
-    task: str = key("classes", "what is learnt: classes (of points) or cartpole (to balance a pole; reinforcement learning)",
-                    choices=tuple(TASKS))
-    width: int = key(16, "units of the hidden layer of what learns", Range(1, 4096))
+    task: str = key("classes", "what is learnt: classes (of points), images (their classes, by a convolutional network) or "
+                    "cartpole (to balance a pole; reinforcement learning)", choices=tuple(TASKS))
+    width: int = key(16, "units of the last hidden layer of what learns", Range(1, 4096))
     batch: int = key(16, "points of a step, or pushes: eight for each pole", Range(1, 8000))
-    lr: float = key(0.0, "learning rate; 0: 0.5, with cartpole 0.1", limits.FACTOR)
+    lr: float = key(0.0, "learning rate; 0: 0.5, with images 0.2, with cartpole 0.1", limits.FACTOR)
     lr_points: int = key(0, "points of a sum that the learning rate is for: with more of them it is as many times larger (linear "
                          "scaling; Goyal et al.); 0: it stays as it is", Range(0, 10**9))
     warmup: int = key(0, "updates, of one step each, during which the learning rate rises to the scaled one", limits.STEPS)
@@ -140,8 +143,8 @@ class Asynchronous(Offering):
                      limits.PROBABILITY)
     concentration: float = key(0.0, "of the Dirichlet distribution of a worker's classes: the smaller, the fewer it has; 0: as "
                                "`own` says", limits.FACTOR)
-    target: float = key(0.0, "score whose time is reported: of classes test accuracy, of cartpole the part of 200 steps that "
-                        "the pole stands; 0: 0.75, with cartpole 0.975", limits.PROBABILITY)
+    target: float = key(0.0, "score whose time is reported: of classes and images test accuracy, of cartpole the part of 200 "
+                        "steps that the pole stands; 0: 0.75, with images 0.8, with cartpole 0.975", limits.PROBABILITY)
     evaluate: int = key(80, "updates, of one step each, between two measurements of the score", Range(1, 10**9))
     computing: float = key(0.01, "s that a worker computes for a step, on average", limits.TIME)
     ahead: int = key(4, "sums beyond the latest that a worker knows of, in which it takes part",
@@ -171,8 +174,8 @@ class Asynchronous(Offering):
         yield from super().checks()
         yield self.method != "softsync" or self.splits <= self.workers, "splits", f"at most {self.workers}, the workers"
         yield self.workers % self.together == 0, "copies", f"a divisor of {self.workers}, the workers"
-        single = not (self.way.backups or self.way.balances) or self.task == "classes"
-        yield single, "task", f"classes with {self.method}: a worker keeps its poles"
+        single = not (self.way.backups or self.way.balances) or self.task != "cartpole"
+        yield single, "task", f"classes or images with {self.method}: a worker keeps its poles"
         yield not self.way.balances or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
         alone = not self.masked or self.enough == self.workers
         yield alone, "masked", f"false with sums of {self.enough} of {self.workers}: masks of those that are missing would stay"
@@ -180,8 +183,8 @@ class Asynchronous(Offering):
         yield self.payload, "payload", "true: updates are real"
         yield self.outer_momentum < 1, "outer_momentum", "0 up to, not including, 1"
         yield self.outer == "sgd" or not self.outer_momentum, "outer_momentum", "0 with adagrad"
-        yield self.own == 0 or self.task == "classes", "own", "0 with cartpole"
-        drawn = not self.concentration or (self.task == "classes" and not self.own)
+        yield self.own == 0 or self.task != "cartpole", "own", "0 with cartpole"
+        drawn = not self.concentration or (self.task != "cartpole" and not self.own)
         yield drawn, "concentration", "0 with cartpole, and with own"
         yield not 0 < self.concentration < 1e-3, "concentration", "0, or 0.001 or more"
         yield not self.warmup or self.lr_points > 0, "warmup", "0 without lr_points: there is nothing to rise to"
