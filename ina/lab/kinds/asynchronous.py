@@ -36,6 +36,7 @@ from ina.lab.virtual.learning import Task
 from ina.lab.virtual.masks import Masks, parts, whole
 from ina.lab.virtual.methods import METHODS, Method, Terms, batches, further
 from ina.lab.virtual.offering import Offering
+from ina.lab.virtual.semi_asynchronous import factor, participants
 from ina.lab.virtual.timeline import Timeline
 from ina.net.ports import PS
 from ina.worlds.virtual.fabric import Fabric, FabricJob
@@ -114,12 +115,15 @@ class Asynchronous(Offering):
     kind: str = key("asynchronous", "what is done: asynchronous", choices=("asynchronous",))
     name: str = key("asynchronous", "the results folder's name begins with it")
     method: str = key("synchronous", f"when a sum is complete, and who waits: {', '.join(METHODS)}", choices=tuple(METHODS))
-    least: int = key(0, "workers that are enough for a sum; 0: with first three quarters, with iswitch half, with local all",
+    least: int = key(0, "workers that are enough for a sum; 0: with first three quarters, with iswitch half, with fedsa half at "
+                     "the beginning, with local all",
                      Range(0, 32, "workers", "workers"))
     splits: int = key(4, "softsync: into how many sums the workers' updates go", Range(1, 32))
     bound: int = key(3, "iswitch: staleness, in sums; ssp, dssp: updates that a worker is ahead of the slowest, at most",
                      Range(0, 1000))
     upper: int = key(0, "dssp: the same at most, where waiting does not pay; 0: bound + 12", Range(0, 2000))
+    noise: float = key(4.0, "fedsa: workers' updates that teach half as much as if each were of all data", Range(0, 1000))
+    budget: float = key(0.0, "fedsa: updates in sums a second, at most, if there is a choice; 0: any", Range(0, 1e9))
     masked: bool = key(False, "updates travel as whole numbers under masks of each two workers, which cancel in a sum of all: "
                        "who sees a worker's packets learns nothing of it")
     copies: int = key(2, "backup: workers that compute the same update, of which the first counts", Range(1, 32))
@@ -176,8 +180,9 @@ class Asynchronous(Offering):
         yield self.workers % self.together == 0, "copies", f"a divisor of {self.workers}, the workers"
         single = not (self.way.backups or self.way.balances) or self.task != "cartpole"
         yield single, "task", f"classes or images with {self.method}: a worker keeps its poles"
+        yield not self.way.adapts or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
         yield not self.way.balances or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
-        alone = not self.masked or self.enough == self.workers
+        alone = not self.masked or (self.enough == self.workers and not self.way.adapts)
         yield alone, "masked", f"false with sums of {self.enough} of {self.workers}: masks of those that are missing would stay"
         yield self.upper >= self.bound, "upper", f"{self.bound} or more, the bound"
         yield self.payload, "payload", "true: updates are real"
@@ -213,6 +218,11 @@ class Asynchronous(Offering):
     def enough(self) -> int:
         """Workers whose updates complete a sum."""
         return self.way.enough(self.terms)
+
+    @property
+    def reported(self) -> int:
+        """Numbers behind an update in a sum: the workers' speeds, where methods need them."""
+        return self.workers if self.way.balances or self.way.adapts else 0
 
     def rate_at(self, done: int) -> float:
         """Returns the learning rate after so many updates in sums, of one step each: `lr`, times the points of a sum over
@@ -268,7 +278,9 @@ class _Worker:
     clocks: np.ndarray
     pushes: list[list[float]]
     sizes: list[int]
-    pace: float = 0.0  # balanced: of its compute times for a mean batch, the mean; 0: it has none
+    pace: float = 0.0  # of its compute times for a mean batch, the mean, where it reports it; 0: it has none
+    speeds: np.ndarray | None = None  # of all workers, as the sums that it has applied have them; 0: not known
+    leasts: dict[int, int] = field(default_factory=dict)  # fedsa: workers that are enough, by sum
     version: int = 0
     announced: int = 0
     allowed: int | None = None  # dssp: updates that it may still make before it waits; None: it is not ahead
@@ -301,7 +313,7 @@ class _Run:
         self.judge = Judge(config.method, config.workers, config.enough, config.protocol, config.together)
         self.scores = [(0.0, 0, self.task.score(first))]
         self.updates = self.dropped = self.waited = 0
-        self.length = self.task.parameters + (config.workers if config.way.balances else 0)  # of a sum
+        self.length = self.task.parameters + config.reported  # of a sum
         self.masks = Masks(config.seed, config.workers)
         self._numbers = {machine: number for number, machine in enumerate(job.machines)}
 
@@ -314,8 +326,10 @@ class _Run:
         config = self.config
         while worker.announced <= worker.version + config.ahead:
             out = worker.outs[worker.announced] = np.empty(self.length, np.int32 if config.masked else np.float32)
+            least = worker.leasts.pop(worker.announced, config.enough)
+            self.judge.expect(worker.announced, worker.number, least)
             ticket = self.network.submit(self.job.machines[worker.number], None, out, tag=worker.announced,
-                                         offer=Offer(config.enough, self._rivals(worker.number)))
+                                         offer=Offer(least, self._rivals(worker.number)))
             worker.tickets[ticket] = worker.announced
             worker.announced += 1
         while worker.ready and not worker.offered:
@@ -370,13 +384,15 @@ class _Run:
         if worker.own is not None and worker.computed % config.fetch:
             version, begin = worker.own
         rate = config.rate_at(int(worker.clocks.sum()) * config.local)
+        if config.way.adapts:
+            rate *= factor(worker.clocks, worker.number)
         piece, data = worker.number // config.together, worker.data
         if config.way.backups:
             data = np.random.default_rng((config.seed, 4, piece, version))
         values = self.task.update(begin, piece, data, size, rate, config.local)
         if config.way.keeps:
             worker.own = version, begin - values
-        if config.way.balances:
+        if config.reported:
             values = self._weighted(worker, values, seconds)
         worker.computed += 1
         worker.spans.append((f"compute at version {version}", self.network.now / PS, self.network.now / PS + seconds))
@@ -437,12 +453,25 @@ class _Run:
         for each in contributors:
             worker.clocks[each] += 1
             worker.pushes[each] = [*worker.pushes[each][-1:], time / PS]
+        if config.way.adapts:
+            self._choose(worker, contributors, speeds)
         self.judge.check_copy(worker.number, worker.version, worker.parameters)
         if worker.number == 0:
             before = self.updates * config.local // config.evaluate
             self.updates += len(contributors)
             if self.updates * config.local // config.evaluate > before or self.over:
                 self.scores.append((time / PS, self.updates, self.task.score(worker.parameters)))
+
+    def _choose(self, worker: _Worker, contributors: tuple[int, ...], speeds: np.ndarray) -> None:
+        """Chooses how many workers are enough for the next sum that the worker takes part in, by their latest speeds: as all do
+        when they have applied the same sums."""
+        config = self.config
+        known = np.zeros(config.workers) if worker.speeds is None else worker.speeds.copy()
+        known[list(contributors)] = np.maximum(speeds[list(contributors)], FASTEST)
+        worker.speeds = known
+        if np.all(known > 0):
+            mean = config.computing * config.local
+            worker.leasts[worker.version + config.ahead] = participants(tuple(mean / known), config.noise, config.budget)
 
     def _step(self, worker: _Worker, average: np.ndarray) -> np.ndarray:
         """Returns what an average of updates comes to with the worker's memory of those before."""

@@ -23,12 +23,14 @@ class Judge:
 
     Attributes:
         versions: that an update was computed at, by sum and worker it was offered to and by.
+        leasts: workers that are enough, by sum, where these are not ``enough``.
         sets: contributors, by sum.
     """
 
     def __init__(self, method: str, workers: int, enough: int, protocol: str, copies: int = 1):
         self.method, self.workers, self.enough, self.protocol, self.copies = method, workers, enough, protocol, copies
         self.versions: dict[tuple[int, int], int] = {}
+        self.leasts: dict[int, int] = {}
         self.sets: dict[int, tuple[int, ...]] = {}
         self._values: dict[tuple[int, int], np.ndarray] = {}
         self._plain: dict[tuple[int, int], np.ndarray] = {}
@@ -42,6 +44,11 @@ class Judge:
             self._plain[number, worker] = plain
         self.versions[number, worker], self._values[number, worker] = version, values
 
+    def expect(self, number: int, worker: int, least: int) -> None:
+        """Notes how many workers are enough for a sum as one of them has it. Raises WrongSum: others have it otherwise."""
+        if (known := self.leasts.setdefault(number, least)) != least:
+            raise WrongSum(f"sum {number}: {least} workers are enough for worker {worker}, for others {known}")
+
     def begin(self, version: int, worker: int) -> None:
         """Notes that a worker that has applied ``version`` sums begins to compute."""
         self._begun.append((version, worker))
@@ -50,8 +57,8 @@ class Judge:
         """Compares a sum that a worker is given with the updates that it names. Raises WrongSum."""
         if self.sets.setdefault(number, contributors) != contributors:
             raise WrongSum(f"sum {number}: worker {worker} is told the contributors {contributors}, others {self.sets[number]}")
-        if len(contributors) < self.enough:
-            raise WrongSum(f"sum {number} is of {len(contributors)} workers, expected {self.enough} or more")
+        if len(contributors) < (enough := self.leasts.get(number, self.enough)):
+            raise WrongSum(f"sum {number} is of {len(contributors)} workers, expected {enough} or more")
         if len({each // self.copies for each in contributors}) < len(contributors):
             raise WrongSum(f"sum {number} is of the workers {contributors}, expected one of each {self.copies} that compute the "
                            "same")

@@ -39,6 +39,8 @@ class Method:
         keeps: a worker computes on a copy of its own, which it replaces by the shared one after `fetch` updates.
         backups: `copies` workers compute the same update, of which the first counts; who is late stops, and begins anew.
         balances: batches are as large as workers are fast (``batches``); speeds travel in the sum, behind the update.
+        adapts: sums are of as many as pay, and rates as large as workers take part seldom (semi_asynchronous.py); speeds travel
+            in the sum, behind the update.
         local: steps of a worker that make an update, where nothing is said.
     """
 
@@ -52,6 +54,7 @@ class Method:
     keeps: bool = False
     backups: bool = False
     balances: bool = False
+    adapts: bool = False
     local: int = 1
 
 
@@ -78,6 +81,9 @@ METHODS = {
                        enough=lambda terms: 1, waits=False, shares=True, keeps=True, local=2),
     "local": Method("the average of what `local` steps of each have changed; with `outer_momentum` DiLoCo (arXiv 2311.08105)",
                     enough=lambda terms: terms.least or terms.workers, local=8),
+    "fedsa": Method("of as many of the first as pay by speeds and `budget`; who takes part seldom learns at a larger rate (after "
+                    "FedSA; Ma et al., IEEE JSAC 2021)",
+                    enough=lambda terms: terms.least or -(-terms.workers // 2), adapts=True, local=8),
 }
 
 
