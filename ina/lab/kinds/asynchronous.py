@@ -124,6 +124,8 @@ class Asynchronous(Offering):
     upper: int = key(0, "dssp: the same at most, where waiting does not pay; 0: bound + 12", Range(0, 2000))
     noise: float = key(4.0, "fedsa: workers' updates that teach half as much as if each were of all data", Range(0, 1000))
     budget: float = key(0.0, "fedsa: updates in sums a second, at most, if there is a choice; 0: any", Range(0, 1e9))
+    loop: int = key(15, "layerwise: sums of a loop", Range(1, 10**6))
+    deep: int = key(5, "layerwise: of these the last ones, in which deep layers travel, too", Range(1, 10**6))
     masked: bool = key(False, "updates travel as whole numbers under masks of each two workers, which cancel in a sum of all: "
                        "who sees a worker's packets learns nothing of it")
     copies: int = key(2, "backup: workers that compute the same update, of which the first counts", Range(1, 32))
@@ -180,6 +182,9 @@ class Asynchronous(Offering):
         yield self.workers % self.together == 0, "copies", f"a divisor of {self.workers}, the workers"
         single = not (self.way.backups or self.way.balances) or self.task != "cartpole"
         yield single, "task", f"classes or images with {self.method}: a worker keeps its poles"
+        yield self.deep <= self.loop, "deep", f"at most {self.loop}, the sums of a loop"
+        yield not self.way.layered or self.outer == "sgd", "outer", f"sgd with {self.method}: no sum has all layers"
+        yield not self.way.layered or not self.outer_momentum, "outer_momentum", f"0 with {self.method}: no sum has all layers"
         yield not self.way.adapts or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
         yield not self.way.balances or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
         alone = not self.masked or (self.enough == self.workers and not self.way.adapts)
@@ -281,6 +286,7 @@ class _Worker:
     pace: float = 0.0  # of its compute times for a mean batch, the mean, where it reports it; 0: it has none
     speeds: np.ndarray | None = None  # of all workers, as the sums that it has applied have them; 0: not known
     leasts: dict[int, int] = field(default_factory=dict)  # fedsa: workers that are enough, by sum
+    drift: np.ndarray | None = None  # layerwise: what its own deep layers have fallen below the shared ones by; None: nothing
     version: int = 0
     announced: int = 0
     allowed: int | None = None  # dssp: updates that it may still make before it waits; None: it is not ahead
@@ -325,7 +331,8 @@ class _Run:
         """Does what the worker can do now: takes part in sums, offers its update, computes."""
         config = self.config
         while worker.announced <= worker.version + config.ahead:
-            out = worker.outs[worker.announced] = np.empty(self.length, np.int32 if config.masked else np.float32)
+            out = np.empty(self._length(worker.announced), np.int32 if config.masked else np.float32)
+            worker.outs[worker.announced] = out
             least = worker.leasts.pop(worker.announced, config.enough)
             self.judge.expect(worker.announced, worker.number, least)
             ticket = self.network.submit(self.job.machines[worker.number], None, out, tag=worker.announced,
@@ -338,6 +345,13 @@ class _Run:
             self._compute(worker)
         elif not worker.computing and worker.idle is None:
             worker.idle = self.network.now
+
+    def _length(self, number: int) -> int:
+        """Returns how many values a sum has."""
+        config = self.config
+        if config.way.layered and number % config.loop < config.loop - config.deep:
+            return self.task.deep
+        return self.length
 
     def _rivals(self, worker: int) -> list[int]:
         """Returns those that compute the same as a worker."""
@@ -352,7 +366,7 @@ class _Run:
             self.dropped += 1
             return
         weight = {"none": 1.0, "inverse": 1 / max(1, stale), "exponential": (np.e / 2) ** -stale}[self.config.damping]
-        values, plain = np.ascontiguousarray(update.values * np.float32(weight)), None
+        values, plain = np.ascontiguousarray(self._layers(worker, number, update) * np.float32(weight)), None
         if self.config.masked:
             plain = whole(values, self.config.workers)
             values = self.masks.cover(worker.number, number, plain)
@@ -360,6 +374,13 @@ class _Run:
         worker.offered = number, update
         ticket = next(ticket for ticket, each in worker.tickets.items() if each == number)
         self.network.amend(ticket, values)
+
+    def _layers(self, worker: _Worker, number: int, update: _Update) -> np.ndarray:
+        """Returns those values of an update that a sum has: with deep layers, if it has any, all that they have changed since
+        they were shared."""
+        if worker.drift is None:
+            return update.values
+        return np.concatenate([update.values[: self.task.deep], worker.drift])[: self._length(number)]
 
     def _may_begin(self, worker: _Worker) -> bool:
         """Tells whether the worker is not too far ahead of the slowest."""
@@ -383,6 +404,8 @@ class _Run:
         version, begin = worker.version, worker.parameters
         if worker.own is not None and worker.computed % config.fetch:
             version, begin = worker.own
+        if worker.drift is not None:
+            begin = np.concatenate([begin[: self.task.deep], begin[self.task.deep :] - worker.drift])
         rate = config.rate_at(int(worker.clocks.sum()) * config.local)
         if config.way.adapts:
             rate *= factor(worker.clocks, worker.number)
@@ -392,6 +415,9 @@ class _Run:
         values = self.task.update(begin, piece, data, size, rate, config.local)
         if config.way.keeps:
             worker.own = version, begin - values
+        if config.way.layered:
+            deep = values[self.task.deep :]
+            worker.drift = deep if worker.drift is None else worker.drift + deep
         if config.reported:
             values = self._weighted(worker, values, seconds)
         worker.computed += 1
@@ -434,6 +460,8 @@ class _Run:
             update, worker.offered = worker.offered[1], None
             if worker.number not in completion.event.contributors and not self.config.way.backups:
                 worker.ready.appendleft(update)
+            elif self._length(number) == self.length:
+                worker.drift = None
         if self.config.way.backups and worker.computing:
             self._stop(worker)
         while worker.version in worker.arrived:
@@ -448,6 +476,8 @@ class _Run:
         if config.way.balances:
             worker.sizes = batches(np.maximum(speeds.astype(np.float64), 0), config.workers * config.batch)
         average = total / np.float32(config.workers if config.way.shares else len(contributors))
+        if average.size < self.task.parameters:
+            average = np.concatenate([average, np.zeros(self.task.parameters - average.size, np.float32)])
         worker.parameters = worker.parameters - np.float32(config.outer_lr) * self._step(worker, average)
         worker.version += 1
         for each in contributors:

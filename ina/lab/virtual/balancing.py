@@ -63,6 +63,11 @@ class Balancing:
     def parameters(self) -> int:
         return 8 * self.hidden + 3
 
+    @property
+    def deep(self) -> int:
+        """Number of the first parameter of deep layers: those behind the hidden one."""
+        return 5 * self.hidden
+
     def initial(self) -> np.ndarray:
         """Returns the parameters that all workers begin with."""
         rng = np.random.default_rng((self.seed, 1))

@@ -33,7 +33,7 @@ class Images(Task):
 
     @property
     def deep(self) -> int:
-        """Number of the first parameter of the full layers: those before it are of convolutions."""
+        """Number of the first parameter of deep layers, the full ones: those before it are of convolutions."""
         return sum(int(np.prod(shape)) for shape in self._shapes[:4])
 
     def _drawn(self, rng: np.random.Generator) -> np.ndarray:

@@ -37,6 +37,11 @@ class Task:
     def parameters(self) -> int:
         return sum(int(np.prod(shape)) for shape in self._shapes)
 
+    @property
+    def deep(self) -> int:
+        """Number of the first parameter of deep layers: those behind the hidden one."""
+        return sum(int(np.prod(shape)) for shape in self._shapes[:2])
+
     def initial(self) -> np.ndarray:
         """Returns the parameters that all workers begin with."""
         return self._drawn(np.random.default_rng((self.seed, 1)))

@@ -41,6 +41,7 @@ class Method:
         balances: batches are as large as workers are fast (``batches``); speeds travel in the sum, behind the update.
         adapts: sums are of as many as pay, and rates as large as workers take part seldom (semi_asynchronous.py); speeds travel
             in the sum, behind the update.
+        layered: deep layers travel in the last `deep` sums of each `loop` only; until then a worker goes on with its own.
         local: steps of a worker that make an update, where nothing is said.
     """
 
@@ -55,6 +56,7 @@ class Method:
     backups: bool = False
     balances: bool = False
     adapts: bool = False
+    layered: bool = False
     local: int = 1
 
 
@@ -84,6 +86,9 @@ METHODS = {
     "fedsa": Method("of as many of the first as pay by speeds and `budget`; who takes part seldom learns at a larger rate (after "
                     "FedSA; Ma et al., IEEE JSAC 2021)",
                     enough=lambda terms: terms.least or -(-terms.workers // 2), adapts=True, local=8),
+    "layerwise": Method("of shallow layers in each sum, of deep ones in the last `deep` of `loop`; with `damping` stale updates "
+                        "count less (Chen et al., arXiv 1903.07424)",
+                        enough=lambda terms: terms.least or terms.workers, layered=True, local=8),
 }
 
 
