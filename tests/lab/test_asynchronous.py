@@ -273,6 +273,24 @@ def test_masks_cancel_in_the_switch_and_training_is_that_without_them(monkeypatc
     assert all(np.mean(values == plain) < 0.01 for values, plain in covered)
 
 
+def test_masks_of_workers_that_drop_out_are_taken_off(monkeypatch):
+    """Worker 0 is away for the whole training: sums of the six first of the others are those without masks, to the bit, and so
+    are training's results but for rounding. The judge compares each sum with that of the unmasked numbers."""
+    keys = {"method": "first", "straggler": 1000.0, "distribution": "half", "updates": 320, "evaluate": 80}
+    cleared, check = [], Judge.check_clear
+    monkeypatch.setattr(Judge, "check_clear", lambda judge, *rest: cleared.append(rest[2]) or check(judge, *rest))
+    masked = replace(BASE, masked=True, shares=5, **keys).measure()[0]
+    assert len(cleared) > 300 and all(len(each) >= 6 and 0 not in each for each in cleared)
+    floats = replace(BASE, **keys).measure()[0]
+    assert [score for *_, score in masked.scores] == pytest.approx([score for *_, score in floats.scores], abs=0.02)
+
+
+def test_masks_that_stay_are_noticed(monkeypatch):
+    monkeypatch.setattr(asynchronous._Run, "_clear", lambda run, number, total, contributors: total)
+    with pytest.raises(WrongSum, match="sum 0: masks of the workers .* do not cancel"):
+        replace(BASE, method="first", masked=True, shares=5, updates=80).measure()
+
+
 def test_masks_that_do_not_cancel_are_noticed(monkeypatch):
     cover = Masks.cover
     monkeypatch.setattr(Masks, "cover", lambda masks, worker, number, values: cover(
@@ -349,6 +367,10 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
     ({"method": "backup", "copies": 3}, "copies = 3: expected a divisor of 8"),
     ({"method": "backup", "task": "cartpole"}, "task = 'cartpole': expected classes or images with backup: a worker keeps its"),
     ({"masked": True, "method": "first"}, "masked = True: expected false with sums of 6 of 8"),
+    ({"shares": 5}, "shares = 5: expected 0 with synchronous, or without masked"),
+    ({"masked": True, "method": "first", "shares": 4}, "shares = 4: expected more than half of 8"),
+    ({"masked": True, "method": "first", "shares": 7}, "shares = 7: expected more than half of 8, .* and at most 6"),
+    ({"masked": True, "method": "fedsa", "shares": 5}, "shares = 5: expected 0 with fedsa"),
     ({"concentration": 0.5, "own": 0.5}, "concentration = 0.5: expected 0 with cartpole, and with own"),
     ({"method": "balanced", "computing": 0.0}, "computing = 0.0: expected more than 0 with balanced"),
     ({"updates": 7}, "updates = 7: expected 8 or more"), ({"task": "go"}, "task = 'go'"),

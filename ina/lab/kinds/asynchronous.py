@@ -37,6 +37,7 @@ from ina.lab.virtual.masks import Masks, parts, whole
 from ina.lab.virtual.methods import METHODS, Method, Terms, batches, further
 from ina.lab.virtual.offering import Offering
 from ina.lab.virtual.semi_asynchronous import factor, participants
+from ina.lab.virtual.shared_masks import SharedMasks
 from ina.lab.virtual.timeline import Timeline
 from ina.net.ports import PS
 from ina.worlds.virtual.fabric import Fabric, FabricJob
@@ -128,6 +129,8 @@ class Asynchronous(Offering):
     deep: int = key(5, "layerwise: of these the last ones, in which deep layers travel, too", Range(1, 10**6))
     masked: bool = key(False, "updates travel as whole numbers under masks of each two workers, which cancel in a sum of all: "
                        "who sees a worker's packets learns nothing of it")
+    shares: int = key(0, "masked: workers whose shares take off the masks of those that are missing; 0: nobody may be",
+                      Range(0, 32))
     copies: int = key(2, "backup: workers that compute the same update, of which the first counts", Range(1, 32))
     damping: str = key("none", "a stale update's weight: none (1), inverse (1/staleness, from 1 on), exponential (2/e to that)",
                        choices=("none", "inverse", "exponential"))
@@ -187,8 +190,13 @@ class Asynchronous(Offering):
         yield not self.way.layered or not self.outer_momentum, "outer_momentum", f"0 with {self.method}: no sum has all layers"
         yield not self.way.adapts or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
         yield not self.way.balances or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
-        alone = not self.masked or (self.enough == self.workers and not self.way.adapts)
-        yield alone, "masked", f"false with sums of {self.enough} of {self.workers}: masks of those that are missing would stay"
+        alone = not self.masked or (self.enough == self.workers and not self.way.adapts) or self.shares > 0
+        yield alone, "masked", f"false with sums of {self.enough} of {self.workers}, or shares: masks of those that are " \
+                               "missing would stay"
+        yield not self.shares or (self.masked and not self.way.adapts), "shares", f"0 with {self.method}, or without masked"
+        half = not self.shares or self.workers // 2 < self.shares <= self.enough
+        yield half, "shares", (f"more than half of {self.workers}, so that no two groups reveal shares for two sets of "
+                                  f"workers, and at most {self.enough}, which are enough for a sum")
         yield self.upper >= self.bound, "upper", f"{self.bound} or more, the bound"
         yield self.payload, "payload", "true: updates are real"
         yield self.outer_momentum < 1, "outer_momentum", "0 up to, not including, 1"
@@ -320,7 +328,9 @@ class _Run:
         self.scores = [(0.0, 0, self.task.score(first))]
         self.updates = self.dropped = self.waited = 0
         self.length = self.task.parameters + config.reported  # of a sum
-        self.masks = Masks(config.seed, config.workers)
+        self.masks: Masks | SharedMasks = Masks(config.seed, config.workers)
+        if config.shares:
+            self.masks = SharedMasks(config.seed, config.workers, config.shares)
         self._numbers = {machine: number for number, machine in enumerate(job.machines)}
 
     @property
@@ -455,7 +465,12 @@ class _Run:
         worker = self.workers[self._numbers[completion.machine]]
         number = worker.tickets.pop(completion.ticket)
         worker.arrived[number] = completion.event.contributors
+        if self.config.masked:
+            clear = self._clear(number, worker.outs[number], completion.event.contributors)
+            self.judge.check_clear(number, clear, completion.event.contributors)
         self.judge.check_sum(worker.number, number, worker.outs[number], completion.event.contributors)
+        if self.config.masked:
+            worker.outs[number] = clear
         if worker.offered and worker.offered[0] == number:
             update, worker.offered = worker.offered[1], None
             if worker.number not in completion.event.contributors and not self.config.way.backups:
@@ -467,6 +482,10 @@ class _Run:
         while worker.version in worker.arrived:
             self._apply(worker, completion.time)
         self.go_on(worker)
+
+    def _clear(self, number: int, total: np.ndarray, contributors: tuple[int, ...]) -> np.ndarray:
+        """Returns a sum without masks: those that are in it reveal their shares."""
+        return self.masks.uncover(number, total, contributors) if isinstance(self.masks, SharedMasks) else total
 
     def _apply(self, worker: _Worker, time: int) -> None:
         config, number = self.config, worker.version

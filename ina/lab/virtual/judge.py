@@ -66,14 +66,17 @@ class Judge:
         right, error = oracle.expected(given, len(given), self.protocol, protocols.SUM)
         if not np.all(np.abs(out - right) <= error):
             raise WrongSum(f"sum {number}: worker {worker} has another one than that of the workers {contributors}")
-        plain = [self._plain[number, each] for each in contributors if (number, each) in self._plain]
-        if plain and not np.array_equal(out, np.sum(plain, axis=0, dtype=np.int64)):
-            raise WrongSum(f"sum {number}: masks of the workers {contributors} do not cancel")
         self._checked[number] += 1
         if self._checked[number] == self.workers:
             for each in range(self.workers):
                 self._values.pop((number, each), None)
                 self._plain.pop((number, each), None)
+
+    def check_clear(self, number: int, clear: np.ndarray, contributors: tuple[int, ...]) -> None:
+        """Compares a sum without masks, int32, with what is under those of the updates that it names. Raises WrongSum."""
+        plain = [self._plain[number, each] for each in contributors]
+        if not np.array_equal(clear, np.sum(plain, axis=0, dtype=np.int64)):
+            raise WrongSum(f"sum {number}: masks of the workers {contributors} do not cancel")
 
     def check_copy(self, worker: int, version: int, parameters: np.ndarray) -> None:
         """Compares a worker's copy with others of its version. Raises WrongSum."""

@@ -2,7 +2,8 @@
 
 Each pair of workers adds to a sum the same random words, one of them with a minus sign, modulo 2^32, as in Bonawitz et al.,
 Practical Secure Aggregation: who sees the packets of fewer than all workers sees words that are uniform, and the sum of all is
-that of what was masked, to the bit. A worker that is missing would leave its pairs' masks in the sum: such a sum is refused.
+that of what was masked, to the bit. A worker that is missing would leave its pairs' masks in the sum: such a sum is refused,
+and needs the masks of shared_masks.py.
 
     masks = Masks(seed=1, workers=8)
     masks.cover(3, 17, whole(update, 8))        -> what worker 3 gives to sum 17
