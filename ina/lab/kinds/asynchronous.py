@@ -46,7 +46,7 @@ from ina.worlds.virtual.network import Completion
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SMOOTHING = 0.1  # weight of the latest compute time in a worker's mean, for balanced batches
+SMOOTHING = 0.1  # weight of the latest compute time in a worker's mean, from which its speed follows
 FASTEST = 1e-3  # least mean, in means of all: nobody is taken for more than a thousand times faster
 SPANS = 200  # of each worker, in the trace
 
