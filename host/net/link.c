@@ -234,6 +234,11 @@ uint64_t ina_link_head_due(const struct ina_link *link)
     return link->waiting.count ? at(&link->waiting, 0)->due : UINT64_MAX;
 }
 
+uint64_t ina_link_waiting(const struct ina_link *link, uint32_t place)
+{
+    return at(&link->waiting, place)->handle;
+}
+
 uint32_t ina_link_depth(const struct ina_link *link)
 {
     return link->waiting.count;

@@ -78,6 +78,7 @@ void ina_link_settle(struct ina_link *link, uint64_t now);
 uint64_t ina_link_head_due(const struct ina_link *link); /* of such packets: when the oldest that waits is sent; UINT64_MAX: none */
 
 uint32_t ina_link_depth(const struct ina_link *link);       /* packets waiting */
+uint64_t ina_link_waiting(const struct ina_link *link, uint32_t place); /* handle of one that waits: place 0 is the head, below the depth */
 uint64_t ina_link_backlog(const struct ina_link *link);     /* bytes waiting */
 const struct ina_link_stats *ina_link_get_stats(const struct ina_link *link);
 /* ps that `bytes` last at `rate_bps`, rounded up: 332 B at 100 Gb/s is 26560. Rate 0: 0. Saturates below UINT64_MAX. */

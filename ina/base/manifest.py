@@ -58,6 +58,7 @@ BOUND = (
     "ina/worlds/virtual/c/emulator.h",
     "ina/worlds/virtual/c/flow.h",
     "ina/worlds/virtual/c/collective.h",
+    "ina/worlds/virtual/c/updates.h",
 )
 
 GROUPS = {

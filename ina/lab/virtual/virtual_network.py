@@ -122,15 +122,15 @@ def program(config: Virtual) -> Path:
     return compile_program(config.program_path, defines=defines, include_dirs=[paths.p4_dir()]).so_path
 
 
-def fabric(config: Virtual, place: Place) -> Fabric:
-    """Makes the network, with its hosts' processors, and without jobs."""
+def fabric(config: Virtual, place: Place, longest: int = 0) -> Fabric:
+    """Makes the network, with its hosts' processors, and without jobs; for frames of ``longest`` bytes, where there are such."""
     round_trip = 2 * config.delay + config.latency
     faults = Faults(
         config.loss, config.duplicate, config.reorder, config.corrupt, 10 * round_trip, 2 * round_trip, config.seed
     )
     network = Fabric(
         program(config), place.topology, pool=config.pool, latency=config.latency, ecn=config.ecn, faults=faults,
-        seed=config.seed, ways=place.ways, nic=config.nic, protocol=config.protocol, max_frame=_longest(config),
+        seed=config.seed, ways=place.ways, nic=config.nic, protocol=config.protocol, max_frame=max(longest, _longest(config)),
         payload=config.payload,
     )
     for host in place.topology.hosts:

@@ -60,6 +60,7 @@ static int add_port(struct ina_switch *sw, const struct ina_command *c)
             sw->linked[sw->linked_count++] = (uint16_t)c->id;
     }
     port->port = c->port;
+    port->merge = NULL;
     port->present = true;
     memset(&port->stats, 0, sizeof port->stats);
     return 0;

@@ -47,6 +47,8 @@ struct ina_switch_port {
     bool active;           /* has emissions in the current batch */
     int32_t first, last;   /* its emissions */
     uint32_t copies;       /* their number */
+    ina_merge merge;       /* discipline of its queue, NULL: none */
+    void *merge_context;
     struct ina_switch_port_stats stats;
 };
 

@@ -47,12 +47,37 @@ static void unpark(struct ina_switch *sw, const struct ina_link_item *item)
     ina_pool_put(&sw->parked, (uint32_t)item->handle);
 }
 
+int ina_switch_set_merge(struct ina_switch *sw, uint32_t number, ina_merge merge, void *context)
+{
+    if (number >= INA_SWITCH_PORTS || !sw->ports[number].outlet || !sw->ports[number].link)
+        return -ENOENT;
+    if (sw->outlet.kept)
+        return -EINVAL;
+    sw->ports[number].merge = merge;
+    sw->ports[number].merge_context = context;
+    return 0;
+}
+
+/* Merges a frame with one that waits, if the port's discipline says so. */
+static bool merged(struct ina_switch *sw, const struct ina_switch_port *port, const struct ina_packet *pkt)
+{
+    for (uint32_t i = ina_link_depth(port->link); i--;) {
+        struct parked *p = parked_at(sw, (uint32_t)ina_link_waiting(port->link, i));
+        const enum ina_merged result = port->merge(port->merge_context, (uint8_t *)(p + 1) + sw->carried, p->len, pkt->data, pkt->len);
+        if (result != INA_MERGE_OTHER)
+            return result == INA_MERGE_DONE;
+    }
+    return false;
+}
+
 /* Queues a frame if there is room. */
 static void park(struct ina_switch *sw, const struct ina_packet *pkt, struct ina_replica to, uint8_t instance_type,
                  uint8_t passes, uint64_t now)
 {
     struct ina_switch_port *port = &sw->ports[to.port];
     const uint32_t bytes = pkt->wire_len + INA_ETHERNET_OVERHEAD;
+    if (port->merge && merged(sw, port, pkt))
+        return;
     if (pkt->len > sw->config.max_frame || !ina_has_room(sw, bytes)) {
         port->stats.drops[pkt->len > sw->config.max_frame ? INA_DROPPED_TOO_LONG : INA_DROPPED_NO_BUFFER]++;
         return;

@@ -129,6 +129,15 @@ struct ina_outlet {
 };
 int ina_switch_set_outlet(struct ina_switch *sw, const struct ina_outlet *outlet); /* before ports are added; 0, -ENOMEM, -EBUSY */
 void ina_switch_poll_port(struct ina_switch *sw, uint32_t port, uint64_t now);
+
+/* Discipline of a queue that merges frames: asked when a frame is to wait, for each that waits there already, the latest first. */
+enum ina_merged { INA_MERGE_OTHER = 0, /* they have nothing in common: the next one is asked for */
+                  INA_MERGE_DONE = 1,  /* the waiting frame, of the same length, stands for both, and the arriving one is gone */
+                  INA_MERGE_BEHIND = 2 /* the arriving one is queued, behind all */ };
+typedef enum ina_merged (*ina_merge)(void *context, uint8_t *waiting, uint32_t waiting_len, const uint8_t *arriving, uint32_t len);
+/* Sets that of a port, NULL: none; it ends with the port. 0, -ENOENT: the port has no queue before an outlet, -EINVAL: the outlet
+ * does not store whole frames. */
+int ina_switch_set_merge(struct ina_switch *sw, uint32_t port, ina_merge merge, void *context);
 uint32_t ina_switch_headroom(const struct ina_switch *sw); /* that ina_switch_input wants before each frame */
 
 /* Frames from ports: ingress_port, data, len, wire_len, headroom (>= ina_switch_headroom) and tailroom are set, tag is the
