@@ -33,6 +33,7 @@ from ina.lab.virtual.balancing import ROLLOUT, Balancing
 from ina.lab.virtual.images import Images
 from ina.lab.virtual.judge import Judge
 from ina.lab.virtual.learning import Task
+from ina.lab.virtual.loss_prediction import LossTrend
 from ina.lab.virtual.masks import Masks, parts, whole
 from ina.lab.virtual.methods import METHODS, Method, Terms, batches, further
 from ina.lab.virtual.offering import Offering
@@ -189,6 +190,9 @@ class Asynchronous(Offering):
         yield not self.way.layered or self.outer == "sgd", "outer", f"sgd with {self.method}: no sum has all layers"
         yield not self.way.layered or not self.outer_momentum, "outer_momentum", f"0 with {self.method}: no sum has all layers"
         yield not self.way.adapts or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
+        falls = not self.way.foresees or self.task == "classes"
+        yield falls, "task", f"classes with {self.method}: cartpole has no loss that falls"
+        yield not self.way.foresees or self.local in (0, 1), "local", f"0 or 1 with {self.method}: a loss is of one step"
         yield not self.way.balances or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
         alone = not self.masked or (self.enough == self.workers and not self.way.adapts) or self.shares > 0
         yield alone, "masked", f"false with sums of {self.enough} of {self.workers}, or shares: masks of those that are " \
@@ -234,8 +238,8 @@ class Asynchronous(Offering):
 
     @property
     def reported(self) -> int:
-        """Numbers behind an update in a sum: the workers' speeds, where methods need them."""
-        return self.workers if self.way.balances or self.way.adapts else 0
+        """Numbers behind an update in a sum: the workers' speeds, or their losses and how old these are, where methods need them."""
+        return self.workers * (2 if self.way.foresees else self.way.balances or self.way.adapts)
 
     def rate_at(self, done: int) -> float:
         """Returns the learning rate after so many updates in sums, of one step each: `lr`, times the points of a sum over
@@ -276,6 +280,7 @@ class _Update:
 
     values: np.ndarray
     version: int
+    loss: float = 0.0  # foresight: at that version
 
 
 @dataclass
@@ -309,6 +314,7 @@ class _Worker:
     arrived: dict[int, tuple[int, ...]] = field(default_factory=dict)  # contributors of sums that are not applied yet
     idle: int | None = 0  # ps, since when
     spans: list[tuple[str, float, float]] = field(default_factory=list)
+    trend: LossTrend = field(default_factory=LossTrend)  # foresight: of the losses in the sums that it has applied
 
 
 class _Run:
@@ -376,7 +382,11 @@ class _Run:
             self.dropped += 1
             return
         weight = {"none": 1.0, "inverse": 1 / max(1, stale), "exponential": (np.e / 2) ** -stale}[self.config.damping]
+        if self.config.way.foresees:
+            weight *= worker.trend.weight(stale)
         values, plain = np.ascontiguousarray(self._layers(worker, number, update) * np.float32(weight)), None
+        if self.config.way.foresees:
+            values = self._with_loss(worker, values, update.loss, stale)
         if self.config.masked:
             plain = whole(values, self.config.workers)
             values = self.masks.cover(worker.number, number, plain)
@@ -422,17 +432,20 @@ class _Run:
         piece, data = worker.number // config.together, worker.data
         if config.way.backups:
             data = np.random.default_rng((config.seed, 4, piece, version))
+        loss = 0.0
+        if config.way.foresees and isinstance(self.task, Task):
+            loss = self.task.loss(begin, piece, data, size)
         values = self.task.update(begin, piece, data, size, rate, config.local)
         if config.way.keeps:
             worker.own = version, begin - values
         if config.way.layered:
             deep = values[self.task.deep :]
             worker.drift = deep if worker.drift is None else worker.drift + deep
-        if config.reported:
+        if config.way.balances or config.way.adapts:
             values = self._weighted(worker, values, seconds)
         worker.computed += 1
         worker.spans.append((f"compute at version {version}", self.network.now / PS, self.network.now / PS + seconds))
-        update, token = _Update(values, version), worker.token
+        update, token = _Update(values, version, loss), worker.token
         self.network.plan(self.network.now + round(seconds * PS), lambda: self._computed(worker, update, token))
 
     def _weighted(self, worker: _Worker, values: np.ndarray, seconds: float) -> np.ndarray:
@@ -444,6 +457,13 @@ class _Run:
         speeds = np.zeros(self.config.workers, np.float32)
         speeds[worker.number] = 1 / max(worker.pace, FASTEST)
         return np.concatenate([np.float32(part) * values, speeds])
+
+    def _with_loss(self, worker: _Worker, values: np.ndarray, loss: float, stale: int) -> np.ndarray:
+        """Returns an update, and behind it the worker's loss and how many sums ago it had it, each among zeros, so that a sum has
+        those of all that are in it."""
+        behind = np.zeros((2, self.config.workers), np.float32)
+        behind[:, worker.number] = loss, stale
+        return np.concatenate([values, *behind])
 
     def _computed(self, worker: _Worker, update: _Update, token: int) -> None:
         if token != worker.token:
@@ -494,6 +514,10 @@ class _Run:
         total, speeds = np.split(parts(out) if config.masked else out, [self.task.parameters])
         if config.way.balances:
             worker.sizes = batches(np.maximum(speeds.astype(np.float64), 0), config.workers * config.batch)
+        if config.way.foresees:
+            losses, stale = speeds.reshape(2, config.workers)
+            for each in contributors:
+                worker.trend.know(number - round(float(stale[each])), float(losses[each]))
         average = total / np.float32(config.workers if config.way.shares else len(contributors))
         if average.size < self.task.parameters:
             average = np.concatenate([average, np.zeros(self.task.parameters - average.size, np.float32)])

@@ -6,6 +6,7 @@ of one seed. Parameters and updates are flat float32 vectors, as they travel.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -54,6 +55,15 @@ class Task:
         for _ in range(steps):
             now = now - np.float32(lr) * self._gradient(now, mine[rng.integers(len(mine), size=batch)])
         return parameters - now
+
+    def loss(self, parameters: np.ndarray, worker: int, rng: np.random.Generator, batch: int) -> float:
+        """Returns the mean cross-entropy on the points whose gradient ``update`` returns next with this ``rng``, which stays as
+        it is."""
+        chosen = self._pieces[worker][copy.deepcopy(rng).integers(len(self._pieces[worker]), size=batch)]
+        points, classes = self._points[0][chosen], self._points[1][chosen]
+        scores = self._forward(parameters, points)[1]
+        scores -= scores.max(axis=1, keepdims=True)
+        return float(np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(batch), classes]))
 
     def score(self, parameters: np.ndarray) -> float:
         """Returns the part of the test points whose class is told."""

@@ -42,6 +42,8 @@ class Method:
         adapts: sums are of as many as pay, and rates as large as workers take part seldom (semi_asynchronous.py); speeds travel
             in the sum, behind the update.
         layered: deep layers travel in the last `deep` sums of each `loop` only; until then a worker goes on with its own.
+        foresees: an update weighs less the more the loss is to fall until it is applied (ina/lab/virtual/loss_prediction.py);
+            losses travel in the sum, behind the update.
         local: steps of a worker that make an update, where nothing is said.
     """
 
@@ -57,6 +59,7 @@ class Method:
     balances: bool = False
     adapts: bool = False
     layered: bool = False
+    foresees: bool = False
     local: int = 1
 
 
@@ -74,6 +77,8 @@ METHODS = {
                       stalest=lambda terms: terms.bound),
     "softsync": Method("of the first workers/`splits`; nobody waits (n-softsync; Zhang et al., arXiv 1511.05950)",
                        enough=lambda terms: terms.workers // terms.splits, waits=False, shares=True),
+    "foresight": Method("of each by itself, less of it the more the loss is to fall until then; nobody waits (after LC-ASGD; Li "
+                        "et al., ICPP 2020)", enough=lambda terms: 1, waits=False, shares=True, foresees=True),
     "ssp": Method("of each by itself; a worker is at most `bound` updates ahead of the slowest (Ho et al., NIPS 2013)",
                   enough=lambda terms: 1, shares=True, ahead=lambda terms: terms.bound),
     "dssp": Method("the same with a bound of `bound` to `upper`, chosen at each stop by predicted times (Zhao et al., ICDCS'19)",
