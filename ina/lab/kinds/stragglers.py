@@ -8,12 +8,16 @@ for more than ``least`` workers. What a worker does that is late:
     drop    it computes to the end for nothing, and then begins the step that the others are in
     carry   it computes to the end, and gives what it has to the step that the others are in
 
+With ``predict`` a step's sum is complete with those that have given as soon as all others are predicted to straggle, from
+counters of their work (ina/lab/virtual/nurd.py).
+
 Compute times are drawn, gradients are of whole numbers, and every sum is compared with that of the workers that it names.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -28,7 +32,8 @@ from ina.base.settings import key
 from ina.lab import limits
 from ina.lab.kind import Check, Finding, Measured, Row
 from ina.lab.virtual import virtual_network
-from ina.lab.virtual.offering import Offering
+from ina.lab.virtual.nurd import Nurd
+from ina.lab.virtual.offering import DRAWN, Offering
 from ina.lab.virtual.simulated import SUMS, sums
 from ina.lab.virtual.timeline import Timeline
 from ina.lab.virtual.virtual_network import WrongSum
@@ -37,6 +42,10 @@ from ina.worlds.virtual.fabric import Fabric, FabricJob
 from ina.worlds.virtual.network import Completion
 
 LATE = ("abort", "drop", "carry")
+PREDICTORS = ("none", "nurd")
+STRAGGLING = 0.9  # quantile of compute times from which on one straggles, as in NURD's evaluation
+HISTORY = 200  # finished computations that a prediction is of, at most
+FEWEST = 40  # with fewer there is none
 WARM = 0.1  # of the steps, which are not measured: workers begin together
 
 
@@ -57,6 +66,7 @@ class Steps:
     spans: list[list[tuple[str, float, float]]]
     stats: dict[str, dict] = field(default_factory=dict)
     checked: bool = True
+    predictions: list[tuple[bool, bool]] = field(default_factory=list)  # of computations: predicted to straggle; did it
 
     def summary(self) -> dict[str, object]:
         """Figures of the table."""
@@ -69,6 +79,7 @@ class Steps:
             "per_second": sum(self.contributors) / sum(self.seconds),
             "partial": sum(count < self.workers for count in self.contributors) / len(self.contributors),
             "lost": self.lost / max(1, self.computed),
+            **rates(self.predictions),
             "retransmissions": self.stats["workers"]["retransmissions"],
         }
 
@@ -83,6 +94,11 @@ class Stragglers(Offering):
     late: str = key("abort", "what a late worker does: abort, drop or carry", choices=LATE)
     deadline: float = key(0.0, "s after a worker has given, from which on the sum of those that have is enough for it; 0: none",
                           limits.TIME)
+    predict: str = key("none", "whether a step goes on without those that are predicted to straggle: none, or nurd (NURD)",
+                       choices=PREDICTORS)
+    gamma: float = key(-0.2, "nurd: of its delta, which is 1 / (1 + rho) - gamma", Range(-1, 1))
+    counter_noise: float = key(0.3, "nurd: standard deviation of the logarithm of what a worker's counters say of its speed",
+                               Range(0, 10))
     ahead: int = key(4, "steps that a worker takes part in before it comes to them", Range(0, 16, "sums", "under way"))
     steps: int = key(1000, "stop after this many, at least 10", limits.STEPS)
     elements: int = key(10_000, "of the gradient, float32", limits.ELEMENTS)
@@ -94,6 +110,9 @@ class Stragglers(Offering):
         Row("per_second", "contributions to sums in a second", "in a second", "{:.1f}"),
         Row("partial", "sums without some worker", "partial", "{:.1%}"),
         Row("lost", "gradients that no sum has", "lost", "{:.1%}"),
+        Row("true_positive", "stragglers that were predicted, of those that prediction was asked of", "found", "{:.1%}"),
+        Row("false_positive", "others of these that were taken for stragglers", "wrong", "{:.1%}"),
+        Row("f1", "F1 of the predictions", "F1", "{:.2f}"),
         Row("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
         SUMS,
     )
@@ -102,6 +121,10 @@ class Stragglers(Offering):
         yield from super().checks()
         yield not self.dynamic or self.least > 0, "least", "1 or more, with dynamic"
         yield self.steps >= 10, "steps", "10 or more"
+        alone = self.predict == "none" or not (self.dynamic or self.deadline or self.least)
+        yield alone, "predict", "none with dynamic, least and deadline: one of them says when a sum is complete"
+        differ = self.predict == "none" or (self.computing > 0 and self.distribution != "constant")
+        yield differ, "predict", "none where compute times do not differ"
 
     @property
     def enough(self) -> str:
@@ -127,6 +150,16 @@ class Stragglers(Offering):
         return Finding(summary["job"], "straggler" if step > 1.1 * compute else "compute", text)
 
 
+def rates(predictions: Sequence[tuple[bool, bool]]) -> dict[str, float | None]:
+    """Returns true and false positive rate and F1 of ``predictions``: whether each was to straggle, and whether it did; None: not
+    defined, there are none of the kind."""
+    both = Counter(predictions)
+    found, wrong, missed, right = (both[pair] for pair in ((True, True), (True, False), (False, True), (False, False)))
+    return {"true_positive": found / (found + missed) if found + missed else None,
+            "false_positive": wrong / (wrong + right) if wrong + right else None,
+            "f1": 2 * found / (2 * found + wrong + missed) if found + wrong + missed else None}
+
+
 @dataclass
 class _Worker:
     """A worker: the step that it is in, and its sums that are under way, by step."""
@@ -144,6 +177,8 @@ class _Worker:
     results: dict[int, tuple[int, ...]] = field(default_factory=dict)  # contributors of steps that are over
     unobserved: dict[int, tuple[int, float]] = field(default_factory=dict)  # of such steps: contributors, and when, s
     observed: int = 0  # steps
+    seconds: float = 0.0  # of what it computes
+    counters: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of that
     spans: list[tuple[str, float, float]] = field(default_factory=list)
 
 
@@ -160,6 +195,11 @@ class _Run:
         self.given: dict[tuple[int, int], int] = {}  # ps, when a worker gave to a step
         self.least_ps = round(PS * (4 * config.delay + (8 * INT32.bytes(config.elements) / config.rate if config.rate else 0)))
         self.computed = self.used = 0
+        self.chance = np.random.default_rng((config.seed, 7))  # of counters
+        self.nurd = Nurd(straggling(config), config.gamma) if config.predict == "nurd" else None
+        self.finished: deque[tuple[np.ndarray, float]] = deque(maxlen=HISTORY)  # counters and times of computations
+        self.predicted: dict[tuple[int, int], tuple[bool, bool]] = {}  # by step and worker
+        self.released = -1  # latest step whose sum does not wait for the others
         self._numbers = {machine: number for number, machine in enumerate(job.machines)}
 
     def begin(self, worker: _Worker) -> None:
@@ -176,6 +216,9 @@ class _Run:
             self._give(worker)
             return
         seconds = self.config.seconds(worker.number, worker.rng)
+        worker.seconds = seconds
+        if self.nurd:
+            worker.counters = counters(self.chance, seconds / self.config.computing, self.config.counter_noise)
         worker.token += 1
         token, began = worker.token, self.network.now
         self.network.plan(began + round(seconds * PS), lambda: self._computed(worker, token, began))
@@ -202,6 +245,7 @@ class _Run:
         if token != worker.token:
             return
         self.computed += 1
+        self.finished.append((worker.counters, worker.seconds))
         worker.spans.append((f"compute of step {worker.step}", began / PS, self.network.now / PS))
         if worker.step in worker.results:  # late
             worker.owes = self.config.late == "carry"
@@ -214,8 +258,29 @@ class _Run:
         self.given[worker.step, worker.number] = self.network.now
         ticket = worker.tickets[worker.step]
         self.network.amend(ticket, gradient(worker.number, worker.step, self.config.elements))
+        if self.nurd:
+            self._predict(worker.step)
         if self.config.deadline:
             self.network.plan(self.network.now + round(self.config.deadline * PS), lambda: self._release(ticket))
+
+    def _predict(self, step: int) -> None:
+        """Has a step's sum be complete with those that have given, if all others are predicted to straggle; from half of them
+        on."""
+        given = [each for each in self.workers if each.step == step and each.given]
+        rest = [each for each in self.workers if each.step == step and not each.given]
+        early = 2 * len(given) < self.config.workers
+        if self.nurd is None or step in self.ends or step <= self.released or early or not rest or len(self.finished) < FEWEST:
+            return
+        known, times = zip(*self.finished, strict=True)
+        flags = self.nurd.straggling(np.array(known), np.array(times), np.array([each.counters for each in rest]))
+        for worker, flag in zip(rest, flags, strict=True):
+            before = self.predicted.get((step, worker.number), (False, False))[0]
+            self.predicted[step, worker.number] = before or bool(flag), worker.seconds >= self.nurd.threshold
+        if len(given) + len(rest) == self.config.workers and all(self.predicted[step, each.number][0] for each in rest):
+            self.released = step
+            for each in given:
+                if step in each.tickets:
+                    self.network.amend(each.tickets[step], least=len(given))
 
     def _release(self, ticket: int) -> None:
         self.network.amend(ticket, least=1)
@@ -264,6 +329,19 @@ class _Run:
                            f"least {self.least_ps / PS:g} s")
 
 
+def straggling(config: Stragglers) -> float:
+    """Returns the time from which on a computation straggles, s: the quantile STRAGGLING of its distribution, of many draws."""
+    rng = np.random.default_rng(0)
+    return config.computing * float(np.quantile([DRAWN[config.distribution](rng) for _ in range(20_000)], STRAGGLING))
+
+
+def counters(rng: np.random.Generator, time: float, noise: float) -> np.ndarray:
+    """Returns what counters say of a computation of ``time`` means while it runs, float64 (3,): logarithms of the work done in a
+    second, and of the time lost to others of the machine, each with noise; and one that has nothing to do with it."""
+    speed, lost = np.exp(noise * rng.standard_normal(2)) * (1 / max(time, 1e-3), time)
+    return np.array([np.log(speed), np.log(lost), rng.random()])
+
+
 class EarlySum(WrongSum):
     """A worker has a sum before its values can have come: the virtual network is broken."""
 
@@ -302,7 +380,8 @@ def run_steps(config: Stragglers, timeline: Timeline) -> Steps:
             config.workers, INT32.bytes(config.elements),
             [b - a for a, b in zip(ends[first - 1:], ends[first:], strict=False)],
             [len(run.sets[step]) for step in range(first, config.steps)], run.computed, run.computed - run.used,
-            spans=[[span for span in worker.spans[:200]] for worker in run.workers], stats=stats, checked=config.payload, **links)
+            spans=[[span for span in worker.spans[:200]] for worker in run.workers], stats=stats, checked=config.payload,
+            predictions=list(run.predicted.values()), **links)
 
 
 KIND = Stragglers
