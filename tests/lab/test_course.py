@@ -6,8 +6,10 @@ import csv
 import dataclasses
 import functools
 import io
+import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from capabilities import need
@@ -268,6 +270,42 @@ def test_what_is_no_program_is_told(tmp_path):
         step.source(program)
     with pytest.raises(step.StepError, match="no step 'parsley'"):
         step.step_of(program, "// exercise: parsley\n")
+
+
+@pytest.mark.fast
+def test_a_pipe_or_a_device_is_told_and_not_waited_for(tmp_path, capsys):
+    pipe = tmp_path / "parse.p4"
+    os.mkfifo(pipe)
+    (tmp_path / "folder.p4").mkdir()
+    for path in (pipe, Path("/dev/zero"), tmp_path / "folder.p4"):
+        with pytest.raises(step.StepError, match=re.escape(f"{path}: a folder, a device, a pipe or a socket: expected a file")):
+            step.source(path)
+    assert cli.main(["exercise", "check", str(pipe)]) == 2
+    assert "expected a file with a program" in capsys.readouterr().out
+
+
+@pytest.mark.build
+def test_an_included_pipe_or_device_is_named(tmp_path):
+    need("cc")
+    os.mkfifo(tmp_path / "pipe.p4")
+    text = STEPS["parse"].solution.read_text()
+    for name in ("/dev/zero", "pipe.p4"):
+        outcome = verdict("parse", f'#include "{name}"\n{text}', tmp_path)
+        assert outcome.verdict == check.REFUSED and "parse.p4:1:1: error" in outcome.message
+        assert f"include file '{name}' is a device, a pipe or a socket" in outcome.message
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("name", ['a"b', '"', "a\\b", "two\nlines"])
+def test_a_file_may_have_any_name(name, tmp_path):
+    need("cc")
+    folder = tmp_path / name
+    folder.mkdir()
+    text = STEPS["parse"].solution.read_text()
+    assert verdict("parse", text, folder).verdict == check.PASS
+    wrong = verdict("parse", text.replace("= RESULT;", "= RESLT;"), folder)
+    line = text[: text.index("= RESULT;")].count("\n") + 1
+    assert wrong.message.startswith(f"{folder}/parse.p4:{line}:24: error") and "hdr.sum.kind = RESLT;" in wrong.message
 
 
 @pytest.mark.build

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,9 @@ def step_of(path: Path, text: str) -> Step:
 
 
 def source(path: Path) -> str:
-    """Returns a student's program. Raises StepError (too long, no text), OSError."""
+    """Returns a student's program. Raises StepError (no file, too long, no text), OSError."""
+    if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for its writer
+        raise StepError(f"{path}: a folder, a device, a pipe or a socket: expected a file with a program; save it as one")
     with path.open("rb") as file:
         data = file.read(LONGEST + 1)
     if len(data) > LONGEST:

@@ -210,6 +210,7 @@ def test_conditions(condition, expected):
     ("## rule\n# a remark\n#pragma x\n#\ntext", "text"),
     ("K = 1\n#line 1\n2;", "K = 1 2;"),  # of one line number, but of two lines
     ("#line 41 \"o.p4\"\n__LINE__ __FILE__\n# 7\n__LINE__", '41 "o.p4"\n7'),
+    ('#line 41 "a\\\\b\\"c.p4"\n__LINE__ __FILE__', '41 "a\\\\b\\"c.p4"'),
     ("@name(\"two\nlines\") a", '@name("two\ue000lines"\n) a'),
     ("#if 0\nit's \"open\n#if\n#else junk\n#endif\n#endif\nx", "x"),
     ("__COUNTER__ __COUNTER__", "0 1"),

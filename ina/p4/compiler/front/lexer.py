@@ -33,7 +33,7 @@ _MASTER = re.compile(
     r"|(?P<pragma>@pragma\b(?:\"(?:\\.|[^\"\\])*\"|[^\n\"])*)"
     r"|(?P<at>@)"
 )
-_MARKER = re.compile(r'[ \t]*#[ \t]*(?:line[ \t]+)?([0-9]+)(?:[ \t]+"([^"\n]*)")?[^\n]*')
+_MARKER = re.compile(r'[ \t]*#[ \t]*(?:line[ \t]+)?([0-9]+)(?:[ \t]+("(?:\\.|[^"\\\n])*"))?[^\n]*')
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(?:pragma|ident|warning)\b[^\n]*")
 _BLANK = re.compile(r"(?:\s|/\*.*?\*/|//.*)*")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -72,7 +72,7 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
                 pos = marker.end() + 1
                 line = int(marker[1])
                 if marker[2]:
-                    file = marker[2]
+                    file = string(marker[2])
                     lines = originals.get(file, [])
                 line_start, fresh_line = pos, True
                 columns = _Columns(text, pos, lines, line)
@@ -204,3 +204,9 @@ def integer(word: str) -> tuple[int, int | None, bool]:
 def string(word: str) -> str:
     """Returns the value of a string literal: quotes removed, escapes resolved (§6.4.3.3)."""
     return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[0]), word[1:-1])
+
+
+def literal(text: str) -> str:
+    """Returns the string literal, of one line, whose value (``string``) is a text."""
+    names = {value: letter for letter, value in _ESCAPES.items()}
+    return '"' + re.sub(r'[\n\t"\\]', lambda m: "\\" + names[m[0]], text) + '"'

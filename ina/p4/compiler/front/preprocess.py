@@ -22,6 +22,7 @@ from typing import NoReturn
 from ina.base import paths
 from ina.p4.compiler.errors import CompileError, Note, Span
 from ina.p4.compiler.front.conditions import evaluate
+from ina.p4.compiler.front.lexer import literal, string
 from ina.p4.compiler.front.macros import END, Expansion, Macros
 from ina.p4.compiler.front.pp_tokens import Place, Reader, Token
 
@@ -33,7 +34,7 @@ _HASH = re.compile(r"#(?!#)")
 _RULE = re.compile(r"##")
 """A line that begins with `##` is no directive: p4c skips it, as it skips `# text`."""
 _WORD = re.compile(r"\w+", re.ASCII)
-_LINE = re.compile(r'[ \t]*([0-9]{1,10})\b(?:[ \t]+"([^"\n]*)")?')
+_LINE = re.compile(r'[ \t]*([0-9]{1,10})\b(?:[ \t]+("(?:\\.|[^"\\\n])*"))?')
 _HEADER = re.compile(r'[ \t]*(?:<[^>\n]*>|"[^"\n]*")')
 DIRECTIVES = ("define", "undef", "include", "if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif", "error",
               "line", "pragma")
@@ -73,7 +74,7 @@ class _Preprocessor:
         now, counter = time.localtime(), itertools.count()
         self.macros = Macros(self._fail, {
             "__LINE__": lambda token: token._replace(kind="number", text=str(token.place[1])),
-            "__FILE__": lambda token: token._replace(kind="string", text=f'"{token.place[0]}"'),
+            "__FILE__": lambda token: token._replace(kind="string", text=literal(token.place[0])),
             "__DATE__": lambda token: token._replace(kind="string", text=time.strftime('"%b %e %Y"', now)),
             "__TIME__": lambda token: token._replace(kind="string", text=time.strftime('"%H:%M:%S"', now)),
             "__COUNTER__": lambda token: token._replace(kind="number", text=str(next(counter))),
@@ -267,6 +268,8 @@ class _Preprocessor:
             self._not_found(path, system)
         if file in self._once:
             return
+        if self.files is None and not os.path.isfile(file):
+            self._fail(self.place, f"include file '{path}' is a device, a pipe or a socket: expected a file with text")
         try:
             text = self.files[file] if self.files is not None else Path(file).read_text(encoding="utf-8", errors="replace")
         except OSError as error:
@@ -297,8 +300,8 @@ class _Preprocessor:
         self._fail(self.place, f"include file '{path}' not found", notes)
 
     def _line(self, reader: Reader, number: str) -> None:
-        """Obeys `#line NUMBER "FILE"` and the `# NUMBER "FILE"` of preprocessed text: the next line is that one. A file's name
-        stands as it is, without escapes."""
+        """Obeys `#line NUMBER "FILE"` and the `# NUMBER "FILE"` of preprocessed text: the next line is that one. A file's name is
+        a string literal."""
         text = number + reader.skip()
         match = _LINE.match(text)
         if match is None:
@@ -308,7 +311,7 @@ class _Preprocessor:
             self._fail(self.place, "#line needs a number")
         reader.line = int(match[1])
         if match[2] is not None:
-            reader.file = match[2]
+            reader.file = string(match[2])
 
     def _pragma(self, reader: Reader) -> None:
         text = reader.skip().split()
@@ -343,7 +346,7 @@ def _written(tokens: Iterator[Token]) -> str:
         missing = target - line
         if token.place[0] != file or not 0 <= missing <= _MAX_BLANK_LINES:
             file, line = token.place[0], target
-            out.append(f'{"" if previous is None else chr(10)}#line {line} "{file}"\n')
+            out.append(f'{"" if previous is None else chr(10)}#line {line} {literal(file)}\n')
             previous = None
         elif missing:
             out.append("\n" * missing)
