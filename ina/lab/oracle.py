@@ -44,5 +44,6 @@ def expected(arrays: Sequence[np.ndarray], workers: int, protocol: str, reductio
         right = np.asarray(times * np.sum(arrays, axis=0, dtype=np.float64))
     if arrays[0].dtype in INTEGERS:
         return right, 0.0
-    largest = max(np.abs(array).max() for array in arrays)
+    if not (largest := max(np.abs(array).max() for array in arrays)):
+        return right, 0.0
     return right, DEFAULT.error(np.ceil(np.log2(largest)) + 1, workers) + 2.0**-24 * np.abs(right).max()

@@ -14,10 +14,10 @@ from ina.lab.results import report
 from ina.lab.results.progress import say_where
 from ina.lab.results.record import Folder, new_folder, reasoned
 from ina.lab.training import launch
-from ina.lab.virtual.virtual_network import WrongSum
+from ina.lab.virtual.virtual_network import Diverged, WrongSum
 from ina.worlds.virtual.fabric import Unbalanced
 
-FAILURES = (launch.JobFailed, JobError, WrongSum, Unbalanced, AdmissionError, ConfigError)
+FAILURES = (launch.JobFailed, JobError, WrongSum, Diverged, Unbalanced, AdmissionError, ConfigError)
 
 
 def run(config: Experiment, root: Path, console: Console) -> Path:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from capabilities import need
 
+from ina.aggregation import protocols
 from ina.base.settings import ConfigError
+from ina.lab import oracle
 from ina.lab.kinds import asynchronous
 from ina.lab.kinds.asynchronous import Asynchronous, Learned
 from ina.lab.results import why
@@ -18,7 +20,7 @@ from ina.lab.virtual.judge import Judge, StaleSum
 from ina.lab.virtual.learning import Task
 from ina.lab.virtual.masks import Masks
 from ina.lab.virtual.methods import METHODS, batches, further
-from ina.lab.virtual.virtual_network import WrongSum
+from ina.lab.virtual.virtual_network import Diverged, WrongSum
 
 pytestmark = pytest.mark.build
 need("cc")
@@ -393,3 +395,20 @@ def test_a_run_of_the_command_has_a_table_a_report_and_a_reason(tmp_path, monkey
     (finding,) = why.explain(load(folder))
     assert "Staleness" in (folder / "report.html").read_text()
     assert finding.bound == "straggler" and "updates are" in finding.shown
+
+
+@pytest.mark.parametrize("lr", [100.0, 1e6])
+@pytest.mark.parametrize("method", ["synchronous", "balanced", "downpour"])
+def test_a_training_that_diverges_says_so_and_blames_no_switch(method, lr):
+    with pytest.raises(Diverged, match=f"the training diverged: update .* its learning rate is {lr:g}".replace("+", r"\+")):
+        replace(BASE, lr=lr, method=method).measure()
+
+
+@pytest.mark.parametrize("speeds", [[0, 0, 0], [np.inf, 1, 1], [np.nan, 1, 1]])
+def test_batches_are_equal_where_no_speed_is_known(speeds):
+    assert batches(np.array(speeds, float), 10) == [4, 3, 3]
+
+
+def test_a_sum_of_zeros_is_exact():
+    right, error = oracle.expected([np.zeros(4, np.float32)] * 2, 2, "switchml", protocols.SUM)
+    assert error == 0 and not right.any()

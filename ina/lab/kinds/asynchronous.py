@@ -40,6 +40,7 @@ from ina.lab.virtual.offering import Offering
 from ina.lab.virtual.semi_asynchronous import factor, participants
 from ina.lab.virtual.shared_masks import SharedMasks
 from ina.lab.virtual.timeline import Timeline
+from ina.lab.virtual.virtual_network import Diverged
 from ina.net.ports import PS
 from ina.worlds.virtual.fabric import Fabric, FabricJob
 from ina.worlds.virtual.network import Completion
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 SMOOTHING = 0.1  # weight of the latest compute time in a worker's mean, from which its speed follows
 FASTEST = 1e-3  # least mean, in means of all: nobody is taken for more than a thousand times faster
+LARGEST = 2.0**126  # of a float that a sum can have: docs/design/protocol.md, "Not finite"
 SPANS = 200  # of each worker, in the trace
 
 
@@ -433,9 +435,13 @@ class _Run:
         if config.way.backups:
             data = np.random.default_rng((config.seed, 4, piece, version))
         loss = 0.0
-        if config.way.foresees and isinstance(self.task, Task):
-            loss = self.task.loss(begin, piece, data, size)
-        values = self.task.update(begin, piece, data, size, rate, config.local)
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
+            if config.way.foresees and isinstance(self.task, Task):
+                loss = self.task.loss(begin, piece, data, size)
+            values = self.task.update(begin, piece, data, size, rate, config.local)
+        if not np.abs(values).max() <= LARGEST:  # nor is it if there is a NaN
+            raise Diverged(f"the training diverged: update {worker.computed + 1} of worker {worker.number} is infinite, NaN, or "
+                           f"beyond 2^126, as far as sums go; its learning rate is {rate:g}: give a smaller lr")
         if config.way.keeps:
             worker.own = version, begin - values
         if config.way.layered:
@@ -560,6 +566,7 @@ def learn(config: Asynchronous, timeline: Timeline) -> Learned:
     """Trains until sums have as many updates as are asked for. ``timeline`` records the events.
 
     Raises:
+        Diverged: an update is too large for any sum, infinite, or no number.
         JobError: a sum failed, at a deadline or otherwise.
         StaleSum: a bound of the method is not kept.
         WrongSum: a sum is not that of the updates that it names, or copies of the parameters differ.

@@ -112,7 +112,10 @@ def further(own: list[float], slowest: list[float], most: int) -> int:
 
 def batches(speeds: np.ndarray, points: int) -> list[int]:
     """Returns how many of ``points`` points each worker computes: one, and of the others in proportion to its speed (after
-    LB-BSP), whole numbers by largest remainders. ``speeds``: float (workers,), in any unit; ``points`` are at least so many."""
+    LB-BSP), whole numbers by largest remainders. ``speeds``: float (workers,), in any unit; ``points`` are at least so many.
+    Where no speed is a positive number, as beside updates so large that it is rounded to 0, all are taken for equally fast."""
+    if not 0 < speeds.sum() < np.inf:
+        speeds = np.ones(len(speeds))
     exact = 1 + (points - len(speeds)) * speeds / speeds.sum()
     whole = np.floor(exact).astype(int)
     whole[np.argsort(whole - exact, kind="stable")[: points - whole.sum()]] += 1

@@ -33,6 +33,10 @@ class WrongSum(RuntimeError):
     """A worker's result is not the sum: the switch or the worker is broken."""
 
 
+class Diverged(RuntimeError):
+    """A training's updates are too large for any sum, infinite, or no numbers: its settings are wrong, and no switch is."""
+
+
 @dataclass(frozen=True)
 class Place:
     """A topology with its routes. ``ways``: forwarding tables, None: shortest. ``rings``: orders of the servers' numbers that
