@@ -81,6 +81,17 @@ def test_fewer_servers_than_copies_each_have_everything():
         ring.segments(100, [], 1, 1)
 
 
+@pytest.mark.parametrize("keys", [1, 2, 3, 5, 40])
+@pytest.mark.parametrize("servers", [1, 2, 5])
+@pytest.mark.parametrize("replicas", [0, 1, 3])
+def test_servers_whose_points_are_at_one_key_have_copies_too(keys, servers, replicas):
+    for points in (1, 4, 16):
+        parts = ring.segments(keys, range(servers), replicas, points)
+        assert [part.begin for part in parts] == [0, *(part.end for part in parts[:-1])] and parts[-1].end == keys
+        assert all(part.begin < part.end for part in parts)
+        assert all(len(set(part.chain)) == len(part.chain) == min(servers, 1 + replicas) for part in parts)
+
+
 def test_messages_are_read_as_they_were_written():
     clock, values = VectorClock(2, 10), np.arange(5, dtype=np.float32) / 3
     clock.set(1, 4, 6, 9)

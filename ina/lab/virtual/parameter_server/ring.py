@@ -23,14 +23,15 @@ class Segment(NamedTuple):
 def segments(keys: int, servers: Collection[int], replicas: int, points: int) -> tuple[Segment, ...]:
     """Returns who has which of ``keys`` keys, in order. ``replicas``: copies of each, fewer where there are not enough other
     servers; ``points``: of each server on the ring. A point that no key is at has no segment."""
-    ring = sorted({_point(keys, server, point): server for server in sorted(servers) for point in range(points)}.items())
+    ring = sorted((_point(keys, server, point), server) for server in servers for point in range(points))
     if not ring:
         raise ValueError("a ring without servers")
     parts = []
     for place, (begin, _) in enumerate(ring):
         end = ring[place + 1][0] if place + 1 < len(ring) else keys
         order = dict.fromkeys(ring[(place - back) % len(ring)][1] for back in range(len(ring)))
-        parts.append(Segment(begin, end, tuple(order)[: 1 + replicas]))
+        if begin < end:  # of points at one key, the last has the segment, and the others are those before it
+            parts.append(Segment(begin, end, tuple(order)[: 1 + replicas]))
     if ring[0][0]:  # the ring closes: keys before the first point follow the last one
         parts.insert(0, Segment(0, ring[0][0], parts[-1].chain))
     return _joined(parts)
