@@ -533,8 +533,11 @@ def by_suffix(name: str, names: Collection[str], kind: str) -> str:
     dotted = [n for n in matching if n.endswith("." + name)]
     if len(dotted) == 1:
         return dotted[0]
-    if len(matching) != 1:
-        raise StfError(f"{kind} '{name}' is {'ambiguous' if matching else 'unknown'}; there are: {', '.join(names)}")
+    if matching[1:]:
+        raise StfError(f"{kind} '{name}' is ambiguous; there are: {', '.join(names)}")
+    if not matching:
+        left_out = "" if kind == "action" else "; what stands in a control or parser that the program does not use is left out"
+        raise StfError(f"{kind} '{name}' is unknown; there are: {', '.join(names) or 'none'}{left_out}")
     return matching[0]
 
 

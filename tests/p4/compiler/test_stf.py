@@ -141,7 +141,8 @@ def test_what_must_fail(checked, text: str, failure: str):
     ("text", "message"),
     [
         ("wait\nfly me", "line 2: unknown command 'fly'"),
-        ("add nowhere a:1 set(v:1)", "table 'nowhere' is unknown"),
+        ("add nowhere a:1 set(v:1)", "table 'nowhere' is unknown; there are: .*I.u.*; what stands in a control or parser that "
+                                     "the program does not use is left out$"),
         ("add u z:1 set(v:1)", "key 'z' is unknown"),
         ("add u data.a:1 fly(v:1)", "action 'fly' is unknown"),
         ("add u data.a:1 set(w:1)", "no parameter 'w'"),
