@@ -27,6 +27,20 @@ EVERY = pytest.mark.parametrize("name", STEPS)
 # Mutants that no check can tell from the solution, by step and by the pattern of their names: with the reason.
 LANES = ("versions", "loss", "multicast", "tree")
 EQUIVALENT: dict[tuple[str, str], str] = {
+    **{(name, r"-> .*if \(operation >= READ\)"): "READ is the largest number of an operation" for name in LANES},
+    **{(name, r"-> .*\((row|slot) & 0xf\)"): "slots of 4 and more are dropped" for name in ("add", "versions", "loss")},
+    ("add", r"-> .*\(slot & 0x3\)"): "slots of 4 and more are dropped",
+    **{(name, r"-> .*(\(count( \+ 1\))? & 0x|count \|\+\|)"): "a count is 2 at most" for name in ("add", "versions")},
+    **{(name, r"-> .*count >= WORKERS"): "a count is 2 at most" for name in ("add", "versions")},
+    ("loss", r"-> .*\(bitmap & 0x"): "a bitmap is 3 at most",
+    ("loss", r"-> .*bitmap >= ALL"): "a bitmap is 3 at most",
+    ("loss", r"-> .*<< \(hdr.sum.worker & 0x"): "workers of 2 and more are dropped",
+    **{(name, r"hdr.sum.job & 8w0x"): "jobs of 4 and more are dropped" for name in LANES[2:]},
+    **{(name, r"-> .*bitmap (>=|<) workers"): "a bitmap has no bit that its job's has not" for name in LANES[2:]},
+    ("tree", r"-> .*(finished|leaf) >= 1\)"): "it has one bit",
+    ("forward", r"-> .*hops \|-\| 1"): "a frame with hops 0 is dropped",
+    ("count", r"-> .*\|\+\| 1"): "nothing is said of what comes after 2^32 contributions",
+    ("count", r"-> .*\(port & 0xf\)"): "ports of 8 and more have no cells",
     **{(name, r"const bit<2> READ = 2;.* READ = 3;"): "any number but STORE and ADD will do" for name in LANES},
     **{(name, r": operation = STORE; -> nothing"): "the operation is undefined then, and a switch that begins with 0 stores"
        for name in LANES[1:]},
@@ -35,14 +49,31 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("multicast", r"^65: return; -> nothing"): "without an entry the bitmap of workers is undefined: 0 has nobody",
     ("tree", r"^76: return; -> nothing"): "without an entry the bitmap of workers, and `leaf`, are undefined: 0 has nobody",
     ("tree", r"^49: leaf = 0; -> nothing"): "it is undefined then, and a switch that begins with 0 is a root",
-    ("tree", r"^100: .*else if \(true\)"): "a sum that is not complete is read, changed by nothing, and sent to nobody",
+    ("tree", r"^100: .*-> .*(else if \(true\)|bitmap [<>]= |bitmap & )"):
+        "a sum that is not complete is read, changed by nothing, and sent to nobody",
 }
+# Wrong programs: a step's solution, and what is written in the place of something in it.
+CUT = "hdr.sum.block{0} != block{0}"
+NARROW = [(("hdr.sum.block != block", CUT.format(f"[{bit}:0]")),) for bit in (3, 7, 11)]
+SATURATING = (("value + sum", "value |+| sum"),)
+SMALL = [(("register<bit<32>>(8)", f"register<bit<{bits}>>(8)"), ("bit<32> here", f"bit<{bits}> here"),
+          ("v0 = here", "v0 = (bit<32>)here")) for bits in (4, 8)]
+WRONG: list[tuple[str, tuple[tuple[str, str], ...]]] = [
+    *((name, change) for name in ("loss", "multicast", "tree") for change in [*NARROW, SATURATING]),
+    ("loss", (("hdr.sum.worker >= WORKERS", "hdr.sum.worker[3:0] >= 2"),)),
+    *((name, (("hdr.sum.slot >= SLOTS", "hdr.sum.slot[5:0] >= 4"),)) for name in ("add", "loss")),
+    ("add", (("hdr.sum.kind != CONTRIBUTION", "hdr.sum.kind & 0x3f != CONTRIBUTION"),)),
+    ("count", (("== QUESTION", ">= QUESTION"),)),
+    *(("count", change) for change in SMALL),
+    ("forward", (("standard.egress_spec == standard.ingress_port", "standard.egress_spec[2:0] == standard.ingress_port[2:0]"),)),
+    ("forward", (("hdr.sum.isValid()", "hdr.sum.isValid() && hdr.sum.kind <= 2"),)),
+]
 GATE = 2  # mutants of each step that run on each change
 
 
 @functools.cache
 def all_mutants(name: str) -> list[Mutant]:
-    return list(mutants(STEPS[name].solution.read_text()))
+    return list(mutants(STEPS[name].solution.read_text(), (step.COURSE / "course.p4").read_text()))
 
 
 def verdict(name: str, text: str, folder) -> check.Verdict:
@@ -92,6 +123,32 @@ def test_every_packet_has_words_and_a_hint(name):
     assert "TODO" in STEPS[name].skeleton.read_text() and "TODO" not in STEPS[name].solution.read_text()
     for program in (STEPS[name].skeleton, STEPS[name].solution):
         assert step.step_of(program, program.read_text()) == STEPS[name]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("name", "changes"), WRONG)
+def test_a_wrong_program_fails(name, changes, tmp_path):
+    """On the interpreter, by its packets alone."""
+    text = STEPS[name].solution.read_text()
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    program = tmp_path / f"{name}.p4"
+    program.write_text(text)
+    options = stf.Options({}, [step.COURSE])
+    verdicts = [stf.run(program, path, "interpreter", options) for path in STEPS[name].tests]
+    assert any(verdict == "FAIL" or "does not fit bit<" in message for verdict, message in verdicts), verdicts
+
+
+@pytest.mark.build
+def test_a_parser_without_an_end_is_told_although_it_drops_what_it_should(tmp_path):
+    need("cc")
+    text = STEPS["parse"].solution.read_text().replace("default: accept;", "default: other;")
+    text = text.replace("    state sum {", "    state other { transition other; }\n    state sum {")
+    endless = verdict("parse", text, tmp_path)
+    (result,) = (each for each in endless.results if not each.passed)
+    assert endless.verdict == check.FAIL and "the program has no end with this packet" in "\n".join(result.details)
+    assert max(map(len, result.trace)) <= cases.LONGEST + 4
 
 
 @pytest.mark.build

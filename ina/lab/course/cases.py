@@ -27,6 +27,10 @@ from ina.p4.tools.stf_target import CompiledTarget
 
 NAMES = "tables, actions, registers and counters keep the names that the skeleton has; one that is never used is left out"
 
+ENDLESS = ("the program has no end with this packet: a loop, or states of the parser that take nothing off the packet",
+           "    expected a transition to accept, to reject, or to a state that extracts")
+LONGEST = 300  # characters of a line of a trace
+
 
 @dataclass
 class Exchange:
@@ -125,7 +129,10 @@ def run(case: Case, compiled: CompiledProgram, checked: CheckedProgram) -> Failu
                 continue
             sent += 1
             left = target.send(exchange.port, exchange.frame)
-            if problems := _compare(exchange.expected, left):
+            problems = _compare(exchange.expected, left)
+            if target.switch.port_stats(exchange.port).drops["loop_limit"]:
+                problems = [*ENDLESS, *problems]
+            if problems:
                 return Failure(place, [_told(exchange), *_sent(exchange, sent), *problems], exchange.hint,
                                _trace(case, sent, checked))
     return None
@@ -184,4 +191,4 @@ def _trace(case: Case, last: int, program: CheckedProgram) -> list[str]:
     lines: list[str] = []
     for position, exchange in enumerate((each for each in done if not each.commands), 1):
         lines = list(tracer.packet(position, exchange.frame, exchange.port, position / 1000))
-    return lines
+    return [line if len(line) <= LONGEST else f"{line[:LONGEST]} ..." for line in lines]
