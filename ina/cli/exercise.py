@@ -62,6 +62,9 @@ def _show(args: argparse.Namespace) -> int:
         print(f"  packets: {path.read_text(encoding='utf-8').splitlines()[0].removeprefix('#').strip()}")
     for walk in each.walks:
         print(f"  all orders: {walk.title}")
+    for walk in each.walks:
+        if walk.run:
+            print(f"  virtual time: {walk.run}")
     print(f"\nina exercise new {each.name} writes the skeleton, {each.name}.p4; "
           f"ina exercise check {each.name}.p4 runs the tests.")
     return 0

@@ -17,7 +17,7 @@ from course_mutants import Mutant, mutants
 
 from ina import cli
 from ina.base import manifest
-from ina.lab.course import cases, check, frames, step, walks
+from ina.lab.course import cases, check, frames, step, virtual, walks
 from ina.p4.compiler.build import compile_program
 from ina.p4.tools import stf
 
@@ -463,3 +463,55 @@ def test_a_walk_tells_a_frame_to_nobody_and_a_job_that_never_ends(tmp_path):
     program.write_text(STEPS["loss"].solution.read_text().replace("standard.egress_spec = standard.ingress_port;", ""))
     report = walks.run(walk, compile_program(program, include_dirs=[step.COURSE], cflags=["-O1"]))
     assert report.violation and "does not finish" in report.violation
+
+
+RUNS = [(name, place) for name, each in STEPS.items() for place, walk in enumerate(each.walks) if walk.run]
+
+
+@pytest.mark.build
+@pytest.mark.parametrize(("name", "place"), RUNS)
+def test_a_run_in_virtual_time_ends_with_right_sums_whatever_is_lost(name, place):
+    need("cc")
+    walk = STEPS[name].walks[place]
+    compiled = compile_program(STEPS[name].solution, include_dirs=[step.COURSE], cflags=["-O1"])
+    outcomes = [virtual.run(walk, compiled, seed) for seed in (1, 1, 2)]
+    workers = sum(":" not in end for wire in walk.wires for end in wire)
+    for outcome in outcomes:
+        assert not outcome.problem and not outcome.trace
+        # Each result took a frame to each worker, and a contribution of each.
+        assert outcome.frames > 2 * workers * virtual.BLOCKS and outcome.lost > outcome.frames / 20
+        assert outcome.time > virtual.AGAIN / 1e12
+    assert outcomes[0] == outcomes[1] != outcomes[2]
+
+
+@pytest.mark.fast
+def test_every_step_that_recovers_from_loss_has_a_run():
+    assert [name for name, each in STEPS.items() if any(walk.faults for walk in each.walks)] == list(dict(RUNS))
+    assert all(bool(walk.run) == walk.faults for each in STEPS.values() for walk in each.walks)
+
+
+@pytest.mark.build
+@pytest.mark.parametrize(("change", "problem"), [
+    (("standard.egress_spec = standard.ingress_port;", ""), "w0 still waits for the result of block 32642, after 0.100 s"),
+    (("hdr.sum.kind = RESULT;\n            standard.egress", "standard.egress"), "a frame that is no result: contribution of"),
+    (("bitmap & mine == 0", "true"), "a wrong sum of block"),
+])
+def test_a_run_tells_what_went_wrong_first_and_the_frames_before(change, problem, tmp_path):
+    need("cc")
+    (walk,) = STEPS["loss"].walks
+    text = STEPS["loss"].solution.read_text()
+    assert text.count(change[0]) == 1
+    program = tmp_path / "wrong.p4"
+    program.write_text(text.replace(*change))
+    outcome = virtual.run(walk, compile_program(program, include_dirs=[step.COURSE], cflags=["-O1"]))
+    assert problem in outcome.problem and 0 < len(outcome.trace) <= virtual.SHOWN
+    assert all(re.match(r" *\d+\.\d us  w[01] (sends|gets) ", line) for line in outcome.trace)
+
+
+@pytest.mark.build
+def test_a_run_is_not_begun_before_packets_and_walks_are_right(tmp_path):
+    need("cc")
+    text = STEPS["loss"].solution.read_text().replace("hdr.sum.block != block", "hdr.sum.block[3:0] != block[3:0]")
+    results = verdict("loss", text, tmp_path).results
+    assert [result.passed for result in results] == [True, False, True, False, False]
+    assert results[-1].note == results[-2].note == "not run: what comes before first"

@@ -1,4 +1,4 @@
-"""Check of a student's program: it is compiled, runs the packet tests of its step, and then the step's walks.
+"""Check of a student's program: it is compiled, runs the packet tests of its step, and then the step's walks and virtual runs.
 
 `check` does it in this process; `judged` in a process of its own that ends at a deadline, whatever the program is.
 """
@@ -28,7 +28,8 @@ DEADLINE = 120.0  # seconds of a check
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one test. `details`, `hint` and `trace`: of one that failed, in lines; `note`: of a walk, how far it went."""
+    """The result of one test. `details`, `hint` and `trace`: of one that failed, in lines; `note`: of a walk or a run, how far it
+    went."""
 
     title: str
     passed: bool
@@ -84,7 +85,7 @@ def check(step: Step, program: Path) -> Verdict:
 
 
 def _results(step: Step, compiled: CompiledProgram, checked: CheckedProgram) -> Iterator[Result]:
-    """Yields the results of the packet tests, and, if all of them passed, of the walks."""
+    """Yields the results of the packet tests, and, if all of them passed, of the walks, and then of the runs."""
     from ina.lab.course import cases
 
     failed = False
@@ -97,7 +98,14 @@ def _results(step: Step, compiled: CompiledProgram, checked: CheckedProgram) -> 
             failed = True
             yield Result(case.title, False, failure.place, "", failure.message, failure.hint, failure.trace)
     for walk in step.walks:
-        yield Result(walk.title, False, note="not walked: packet tests first") if failed else _walked(walk, compiled)
+        result = Result(walk.title, False, note="not run: what comes before first") if failed else _walked(walk, compiled)
+        failed |= not result.passed
+        yield result
+    for walk in step.walks:
+        if walk.run:
+            result = Result(walk.run, False, note="not run: what comes before first") if failed else _run(walk, compiled)
+            failed |= not result.passed
+            yield result
 
 
 def _walked(walk: Walk, compiled: CompiledProgram) -> Result:
@@ -116,6 +124,21 @@ def _walked(walk: Walk, compiled: CompiledProgram) -> Result:
     steps = [f"{number:2}. {step}" for number, step in enumerate(report.steps, 1)]
     after = f"after {'this' if len(steps) == 1 else 'these'} {counted(len(steps), 'step')}: {report.violation}"
     return Result(walk.title, False, "", note, [after, *steps], walk.hint)
+
+
+def _run(walk: Walk, compiled: CompiledProgram) -> Result:
+    from ina.lab.course import virtual
+    from ina.p4.runtime.entity_error import EntityError
+    from ina.p4.tools.stf_numbers import StfError
+
+    try:
+        outcome = virtual.run(walk, compiled)
+    except (StfError, EntityError) as error:
+        return Result(walk.run, False, details=[str(error)], hint=walk.hint)
+    note = f"{counted(outcome.frames, 'frame')}, {outcome.lost} lost, {outcome.time * 1e3:.1f} ms"
+    if not outcome.problem:
+        return Result(walk.run, True, note=note)
+    return Result(walk.run, False, "", note, [outcome.problem, "after these frames of the workers:", *outcome.trace], walk.hint)
 
 
 def judged(step: Step, program: Path, seconds: float = DEADLINE) -> Verdict:

@@ -1,6 +1,6 @@
 """Steps of the course: each is a folder of `steps/`, found by its name.
 
-    steps/NAME/step.toml      number, title, minutes, about, task (text for students), and any number of [[walk]] (walks.py)
+    steps/NAME/step.toml      number, title, minutes, about, task (text for students), and [[walk]]s (walks.py, virtual.py)
     steps/NAME/skeleton.p4    what students begin with
     steps/NAME/*.stf          packet tests, in the order of their names (cases.py)
     steps/NAME/solution.p4    a program that passes; a checkout has it, an installed package does not
@@ -34,7 +34,8 @@ class Walk:
 
     `wires`: a worker or a switch's port at each end ("w0", "s1:2"). `switches`: by name, the STF commands that configure it.
     `blocks`: how many each worker reduces, one after the other. `faults`: True for any number of lost, repeated and late frames,
-    False for none of them, but frames on different wires still overtake each other.
+    False for none of them, but frames on different wires still overtake each other. `run`: the title of a run of the same network
+    in virtual time (virtual.py); "": there is none.
     """
 
     title: str
@@ -44,6 +45,7 @@ class Walk:
     blocks: int
     faults: bool
     versions: int = 2
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _load(folder: Path) -> Step:
     walks = content.pop("walk", [])
     _check(document, (), content, FIELDS)
     for number, walk in enumerate(walks):
-        _check(document, ("walk", number), walk, WALK_FIELDS, {"versions": int})
+        _check(document, ("walk", number), walk, WALK_FIELDS, {"versions": int, "run": str})
     tests = sorted(folder.glob("*.stf"))
     skeleton = folder / "skeleton.p4"
     if not tests or not skeleton.is_file():

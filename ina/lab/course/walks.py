@@ -106,10 +106,10 @@ def network(walk: Walk, compiled: CompiledProgram) -> Iterator[Explorer]:
             stack.enter_context(target.switch)
             stf.run(commands, target)
             machines.append(SwitchMachine(name, target.switch))
-        yield Explorer(machines, [(_end(a), _end(b)) for a, b in walk.wires], _describe)
+        yield Explorer(machines, [(end_of(a), end_of(b)) for a, b in walk.wires], _describe)
 
 
-def _end(text: str) -> tuple[str, int]:
+def end_of(text: str) -> tuple[str, int]:
     name, _, port = text.partition(":")
     return name, int(port or 0)
 

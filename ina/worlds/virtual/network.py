@@ -166,7 +166,7 @@ class Network(Closing):
         return machine
 
     def add_machine(self, host: int, protocol: CData, state: CData, udp_port: int, workers: int) -> int:
-        """Adds any other machine; `state` is kept as long as the network."""
+        """Adds any other machine; `state` is kept as long as the network. `udp_port` 0: it gets the frames that are no UDP."""
         added = lib.ina_emulator_add_machine(self.pointer, host, protocol, state, udp_port)
         machine = self._check(added, f"machine with UDP port {udp_port} at host {host}")
         self._workers[machine] = workers

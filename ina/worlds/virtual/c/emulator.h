@@ -64,7 +64,7 @@ struct ina_emulator_stats {
     uint64_t down;           /* frames lost because their wire was down */
     uint64_t nic_held;       /* times that a machine had to wait for room at its host's NIC */
     uint64_t unwired;        /* frames that left by a switch port with no wire, or found none that takes them */
-    uint64_t unclaimed;      /* frames for a UDP port that no machine of the host has */
+    uint64_t unclaimed;      /* frames for a UDP port that no machine of the host has, or of no UDP where none has port 0 */
     uint64_t digest;         /* over time, place and bytes of every arrival, to compare two runs */
     uint64_t timing;         /* the same over time, place and length on the wire: with and without payload alike */
     uint64_t most_frames;    /* largest number at once: on wires, in NICs, between processors */
@@ -102,7 +102,7 @@ int ina_emulator_set_rate(struct ina_emulator *em, struct ina_wire_end from, uin
 int ina_emulator_add_worker(struct ina_emulator *em, uint32_t host, const struct ina_protocol *protocol,
                             const struct ina_worker_config *config);
 /* Adds any other machine: the caller makes and owns `state`; only receive, frames_to_send, next_timer,
- * next_handle, submit and events of `protocol` are called. */
+ * next_handle, submit and events of `protocol` are called. `udp_port` 0: it gets the frames that are no UDP. */
 int ina_emulator_add_machine(struct ina_emulator *em, uint32_t host, const struct ina_protocol *protocol, void *state,
                              uint16_t udp_port);
 /* Ends a machine like a process that is killed: its frames stay under way, arrivals for it are unclaimed, and its tensors never

@@ -189,12 +189,12 @@ void ina_machine_run(struct ina_emulator *em, uint32_t index)
     ina_timers_set(&em->timers, m->timer, m->held ? UINT64_MAX : due); /* held: it runs when there is room */
 }
 
-/* Returns the machine that a frame is for, UINT32_MAX: none. */
+/* Returns the machine that a frame is for, UINT32_MAX: none. One with port 0 takes the frames that are no UDP. */
 static uint32_t addressee(const struct ina_emulator *em, const struct ina_host *h, const struct ina_packet *pkt)
 {
     const int port = ina_internet_port_of(pkt->data, pkt->len);
-    for (uint32_t i = 0; port >= 0 && i < h->machine_count; i++)
-        if (em->machine[h->machines[i]]->udp_port == (uint32_t)port)
+    for (uint32_t i = 0; i < h->machine_count; i++)
+        if (em->machine[h->machines[i]]->udp_port == (port < 0 ? 0 : port))
             return h->machines[i];
     return UINT32_MAX;
 }
