@@ -246,6 +246,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "sanitizers": lambda: _sanitizers("address,undefined"),
     "clang-fuzzer": _clang_fuzzer,
     "atheris": _module("atheris"),
+    "notebooks": lambda: _module("nbclient")() or _module("nbformat")() or _module("ipykernel")(),
     "thread-sanitizer": lambda: _sanitizers("thread"),
     "p4c-samples": lambda: (
         "" if os.environ.get("INA_P4C_SAMPLES") else "INA_P4C_SAMPLES does not name p4c's folder testdata/p4_16_samples"
