@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
@@ -97,6 +98,14 @@ def test_every_command_has_an_example_that_parses(name, capsys):
     ("net up star --queue 1MB", "ina net up: argument --queue: '1MB': expected a whole number, in B, such as 1500;"),
     ("experiment --jsn list", "ina experiment: no option '--jsn';"),
     ("trace", "ina trace: the following arguments are required: program, packets;"),
+    ("trace learn.p4 00 --port 999", "ina trace: argument --port: 999: expected 0 to 511 (programs have 9 bits for it);"),
+    ("net up star --program", "ina net up: argument --program: expected one argument;"),
+    ("exercise", "ina exercise: the following arguments are required: ACTION;"),
+    ("exercise chek learn.p4", "ina exercise: no command 'chek'; did you mean 'check'?"),
+    ("exercise show", "ina exercise show: the following arguments are required: name;"),
+    ("exercise check", "ina exercise check: the following arguments are required: PATH;"),
+    ("exercise check learn.p4 --deadline 0", "ina exercise check: argument --deadline: 0: expected 1 to 3,600;"),
+    ("exercise check learn.p4 --deadline x", "ina exercise check: argument --deadline: 'x': expected a number from 1 to 3,600;"),
 ])
 def test_a_wrong_command_line_is_one_line(argv, message, capsys):
     with pytest.raises(SystemExit) as stopped:
@@ -106,12 +115,23 @@ def test_a_wrong_command_line_is_one_line(argv, message, capsys):
     assert output.err.startswith(message) and output.err.count("\n") == 1 and output.err.endswith(" --help says more\n")
 
 
+ENTRIES = {  # files with one mistake each, in the second line
+    "table": "add addreses hdr.ethernet.dst:1 forward(port:1)", "key": "add addresses hdr.ethernet.dts:1 forward(port:1)",
+    "action": "add addresses hdr.ethernet.dst:1 fwd(port:1)", "parameter": "add addresses hdr.ethernet.dst:1 forward(prt:1)",
+    "wide": "add addresses hdr.ethernet.dst:1 forward(port:512)", "command": "ad addresses", "group": "mc_node_associate 1 0",
+}
+STEPS = "parse, forward, count, add, versions, loss, multicast, tree"
+ACTIONS = "Forward.forward, Forward.flood, Forward.drop"
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with a program, a file that is no text, and a folder, to be where the command runs."""
     shutil.copy(next(paths.root().glob("examples/**/learn.p4")), tmp_path)
     (tmp_path / "bin").write_bytes(b"\xff\xfe\0bad")
     (tmp_path / "dir").mkdir()
+    for name, text in ENTRIES.items():
+        (tmp_path / f"{name}.stf").write_text(f"# a comment\n{text}\n")
     monkeypatch.chdir(tmp_path)
 
 
@@ -134,6 +154,32 @@ CONTROLLER = "controller --topology star --switch s1=127.0.0.1:1 --name ina-test
     ("net up star --program nowhere.p4", 1, "ina: --program nowhere.p4: there is no such file\n"),
     ("net up star --program learn.p4 --entries bin", 1, "ina: bin: byte 0 is not UTF-8\n"),
     ("net up star --program learn.p4 --entries s7=learn.p4", 1, "ina: entries for 's7': star has the switches s1\n"),
+    ("net up star --program learn.p4 --entries nowhere.stf", 1, "ina: nowhere.stf: No such file or directory\n"),
+    ("net up star --program learn.p4 --entries dir", 1, "ina: dir: Is a directory\n"),
+    ("net up star --program learn.p4 -D 1x", 1, "ina: -D 1x: expected NAME or NAME=VALUE, with a name of letters, digits "
+     "and _\n"),
+    ("net up star --program learn.p4 --protocol atp", 1, "ina: --protocol: expected without --program, which takes "
+     "-D NAME=VALUE\n"),
+    ("net up str --program learn.p4", 1, "ina: there is no topology 'str'; there are: fat-tree, leaf-spine, star, topoopt, and "
+     "files that end with .toml\n"),
+    ("trace learn.p4 00 --entries table.stf", 1, "ina: table.stf:2: table 'addreses' is unknown; there are: Forward.addresses; "
+     "what stands in a control or parser that the program does not use is left out\n"),
+    ("trace learn.p4 00 --entries key.stf", 1, "ina: key.stf:2: key 'hdr.ethernet.dts' is unknown; there are: "
+     "hdr.ethernet.dst\n"),
+    ("trace learn.p4 00 --entries action.stf", 1, f"ina: action.stf:2: action 'fwd' is unknown; there are: {ACTIONS}\n"),
+    ("trace learn.p4 00 --entries parameter.stf", 1, "ina: parameter.stf:2: action Forward.forward has no parameter 'prt'; it "
+     "has: port\n"),
+    ("trace learn.p4 00 --entries wide.stf", 1, "ina: wide.stf:2: table Forward.addresses: action Forward.forward(port): 512 "
+     "does not fit 9 bits: expected 0..511\n"),
+    ("trace learn.p4 00 --entries command.stf", 1, "ina: command.stf:2: unknown command 'ad'; did you mean 'add'?\n"),
+    ("trace learn.p4 00 --entries group.stf", 1, "ina: group.stf:2: multicast group 1 is unknown; there are: none "
+     "(mc_mgrp_create makes one)\n"),
+    ("trace learn.p4 0g", 1, "ina: 0g: there is no such pcap file, and a frame is hexadecimal digits\n"),
+    ("stf learn.p4 nowhere.stf", 1, "ina: nowhere.stf: No such file or directory\n"),
+    ("exercise show pars", 2, f"ina: no step 'pars'; did you mean 'parse'?; the course has {STEPS}\n"),
+    ("exercise check learn.p4 --step pars", 2, f"ina: no step 'pars'; did you mean 'parse'?; the course has {STEPS}\n"),
+    ("exercise check nowhere.p4", 2, "ina: nowhere.p4: No such file or directory\n"),
+    ("exercise check dir", 2, "ina: dir: no program (*.p4) in this folder; ina exercise new NAME dir writes a skeleton there\n"),
     ("doctor --slots 3", 2, "ina: --slots 3: expected a power of two\n"),
     ("report dir", 1, "ina: dir: neither experiment.json (of a sweep) nor metrics.json (of a run) is there\n"),
     ("switch run learn.p4 --pipes 2", 1, "ina: --pipes 2: learn.p4 is a program for v1model, which has no pipes\n"),
@@ -146,6 +192,18 @@ def test_a_wrong_file_or_value_is_one_line(argv, status, message, folder, capsys
     need("cc", *(["p4runtime"] if argv.startswith(("controller", "switch")) else []))
     assert cli.main(argv.split()) == status
     assert capsys.readouterr().err == message
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("name", "message"), [
+    ("learn.p4", "no line 'exercise: NAME' as in the skeleton: put it back, or name the step with --step NAME"),
+    ("bin", "byte 0 is not UTF-8: save the file as UTF-8 text"),
+    ("pipe", "a folder, a device, a pipe or a socket: expected a file with a program; save it as one"),
+])
+def test_a_file_that_is_no_program_of_the_course_is_named_with_the_remedy(name, message, folder, capsys):
+    os.mkfifo("pipe")
+    assert cli.main(["exercise", "check", name]) == 2
+    assert capsys.readouterr().out == f"{name}: stopped\n{name}: {message}\n"
 
 
 @pytest.mark.fast

@@ -163,7 +163,7 @@ def encoded(verdict: Verdict) -> str:
 
 def lines(name: str, verdict: Verdict) -> Iterator[str]:
     """Yields the report of a check for a student: a line for each test, and all about the first one that failed."""
-    yield f"{name}: step {verdict.step}: {verdict.verdict}"
+    yield f"{name}: {f'step {verdict.step}: ' if verdict.step else ''}{verdict.verdict}"
     if verdict.message:
         yield from verdict.message.rstrip().splitlines()
     shown = False

@@ -48,6 +48,7 @@ from string import hexdigits
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from ina.base.plurals import counted
+from ina.base.settings import nearest
 from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.tables import TableError
 from ina.p4.runtime.entity_error import EntityError
@@ -205,7 +206,8 @@ class _Runner(Generic[H]):
             place = f"{self.file}:{command.line}" if self.file else f"line {command.line}"
             handler = getattr(self, f"_do_{command.name}", None)
             if handler is None:
-                raise StfError(f"{place}: unknown command '{command.name}'")
+                verbs = sorted(name.removeprefix("_do_") for name in dir(self) if name.startswith("_do_"))
+                raise StfError(f"{place}: unknown command '{command.name}'{nearest(command.name, verbs)}")
             try:
                 handler(command.text)
             except (StfError, TableError, InterpreterError) as e:
@@ -310,7 +312,7 @@ class _Runner(Generic[H]):
         for item in filter(None, (a.strip() for a in re.split(r",|\s+(?=[\w.$]+\s*:)", args))):
             key, _, value = item.partition(":")
             if key.strip() not in params:
-                raise StfError(f"action {full} has no parameter '{key.strip()}'")
+                raise StfError(f"action {full} has no parameter '{key.strip()}'; it has: {', '.join(sorted(params)) or 'none'}")
             values[key.strip()] = number(value.strip())
         return full, values
 
