@@ -132,6 +132,45 @@ def test_servers_come_back_before_they_are_missed_and_die_during_a_change(change
     assert cluster.manager.switches >= 1
 
 
+@pytest.mark.parametrize("trial", [
+    Trial(seed=2, workers=2, keys=300, steps=8, together=False, bound=None, shape=Shape(4, 1, 1),
+          changes="0.0003 die 1, 0.0003 join 1, 0.0003 join 4"),
+    Trial(seed=2, workers=2, keys=300, steps=8, bound=1, shape=Shape(4, 1, 1), changes="0.0003 die 1, 0.0003 join 1")])
+def test_a_server_that_comes_back_serves_nothing_before_it_has_its_ranges_again(trial):
+    check(trial)
+
+
+def test_a_range_that_is_not_frozen_is_not_copied_over_newer_values():
+    """It goes down its chain meanwhile, and packets are lost: a copy of the range for the new servers would come late."""
+    check(Trial(seed=898, workers=3, keys=300, steps=3, together=False, bound=3, shape=Shape(5, 2, 2), changes="0.000061 join 5",
+                loss=0.1))
+
+
+def crowded(seed: int) -> Trial:
+    """Draws one whose servers die and come back at the same moment, and whose packets are lost more often."""
+    chance = random.Random(seed)
+    servers, replicas, time = chance.choice(((2, 1), (3, 1), (4, 1), (4, 2), (5, 2))) + (0.0,)
+    there, changes, deaths = set(range(servers)), list[str](), 0
+    for _ in range(chance.choice((1, 2, 3, 4))):
+        time += chance.choice((0.0, chance.uniform(0, 1e-4), chance.uniform(0, 8e-4)))
+        gone = [server for server in range(servers + 2) if server not in there]
+        possible = ["join"] * len(gone) + ["leave"] * (len(there) > replicas + 1) + ["die"] * (2 * (deaths < replicas))
+        event = chance.choice(possible or ["join"])
+        server = chance.choice(gone if event == "join" else sorted(there))
+        there ^= {server}
+        deaths += event == "die"
+        changes.append(f"{time:.7f} {event} {server}")
+    return Trial(seed, chance.choice((2, 3)), chance.choice((40, 300)), chance.choice((3, 6)), chance.random() < 0.5,
+                 chance.choice((0, 1, 3, None)), Shape(servers, replicas, chance.choice((1, 2, 3))), ", ".join(changes),
+                 chance.choice((1, 3)), loss=chance.choice((0, 0.01, 0.1)))
+
+
+@pytest.mark.later
+def test_no_push_is_lost_or_counted_twice_when_changes_crowd():
+    for seed in range(200):
+        check(crowded(seed))
+
+
 def test_a_range_without_a_living_copy_is_said_to_be_lost():
     with pytest.raises(LostRange, match=r"keys \d+ to \d+: all servers with copies have died; expected at most replicas = 1"):
         Trial(shape=Shape(3, 1, 2), changes="0.0001 die 0, 0.00012 die 1, 0.00014 join 3, 0.00014 die 2").run()

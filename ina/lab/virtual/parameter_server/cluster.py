@@ -41,9 +41,9 @@ class Cluster:
         self.mail, self.plan, self.rules = mail, plan, rules
         self._hosts, self._server_hosts, self._first = hosts, server_hosts, first
         self.layout = Layout(ring.segments(rules.keys, range(shape.servers), shape.replicas, shape.points))
-        self.servers = {number: self._server(number) for number in range(shape.servers)}
-        nodes = Nodes(self._move, lambda server: mail.kill(server_hosts[server]), self._forget, self._server, self._switched,
-                      mail.plan)
+        self.servers = {number: self._server(number, 0) for number in range(shape.servers)}
+        nodes = Nodes(self._move, lambda server: mail.kill(server_hosts[server]), self._forget,
+                      lambda server: self._server(server, self.layout.epoch + 1), self._switched, mail.plan)
         self.manager = Manager(rules.keys, self.servers, self.layout, shape.replicas, shape.points, detect, nodes)
         self.workers = [
             Worker(number, rules.workers, first, plan, self.layout, np.random.default_rng((seed, 5, number)), update,
@@ -95,11 +95,11 @@ class Cluster:
 
     # ---- messages
 
-    def _server(self, number: int) -> Server:
+    def _server(self, number: int, born: int) -> Server:
         host = self._server_hosts[number]
         if host in self.mail.dead:
             self.mail.revive(host)
-        return Server(number, self.rules, self.layout, self._first, partial(self._from_server, number))
+        return Server(number, self.rules, self.layout, self._first, partial(self._from_server, number), born)
 
     def _to_server(self, host: str, number: int, words: np.ndarray, kind: str) -> None:
         self.mail.send(host, self._server_hosts[number], words, kind, partial(self._at_server, number))

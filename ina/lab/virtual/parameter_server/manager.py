@@ -25,7 +25,7 @@ from ina.base.settings import ConfigError
 from ina.lab.virtual.parameter_server import ring
 from ina.lab.virtual.parameter_server.messages import header, read_state
 from ina.lab.virtual.parameter_server.ring import Segment
-from ina.lab.virtual.parameter_server.server import Layout, Server
+from ina.lab.virtual.parameter_server.server import Layout, Server, overlaps
 from ina.lab.virtual.virtual_network import WrongSum
 
 DIE, LEAVE, JOIN = EVENTS = ("die", "leave", "join")
@@ -148,6 +148,8 @@ class Manager:
         self.layout.frozen, self._all = changed, True
         copies = []
         for begin, end, have, chain in ring.refined(self._holders, new):
+            if not overlaps(changed, begin, end):
+                continue  # it goes on to be served: a copy of now would come after newer ones, and undo them
             source = self.servers.get(self._source(begin, end, have))
             for target in chain:
                 there = self.servers.get(target)

@@ -29,6 +29,11 @@ from ina.lab.virtual.parameter_server.messages import (
 from ina.lab.virtual.parameter_server.ring import Segment
 
 
+def overlaps(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> bool:
+    """True: some of the ranges have keys of ``begin`` to ``end`` - 1."""
+    return any(first < end and begin < last for first, last in ranges)
+
+
 @dataclass
 class Layout:
     """Servers of each range, as all nodes know them. ``since``: the epoch from which on each segment is as it is; ``frozen``:
@@ -41,7 +46,7 @@ class Layout:
 
     def of(self, head: Header) -> Segment | None:
         """Returns the segment of a message's range; None: it has changed since the message was sent, or is about to."""
-        if any(begin < head.end and head.begin < end for begin, end in self.frozen):
+        if overlaps(self.frozen, head.begin, head.end):
             return None
         segment = next(part for part in self.segments if part.begin <= head.begin < part.end)
         return segment if head.end <= segment.end and head.epoch >= self.since.get(segment, 0) else None
@@ -85,20 +90,21 @@ Post = Callable[[int, bool, np.ndarray, str], None]  # to which server, or worke
 
 
 class Server:
-    """One server. ``post`` sends its messages. ``values``: of all keys, of which those of its segments count."""
+    """One server. ``post`` sends its messages. ``values``: of all keys, of which those of its segments count. ``born``: the epoch
+    of the layout from which on it serves; of one that joins later the next, whatever the layout says of its number till then."""
 
-    def __init__(self, number: int, rules: Rules, layout: Layout, first: np.ndarray, post: Post):
+    def __init__(self, number: int, rules: Rules, layout: Layout, first: np.ndarray, post: Post, born: int):
         self.number, self.rules, self.layout, self._post = number, rules, layout, post
         self.values = first.copy()
         self.clock = VectorClock(rules.workers, rules.keys)
         self._parts: dict[int, list[list[_Part]]] = {}  # by time, of each worker
         self._copying: dict[int, tuple[int, int, list[tuple[_Push, int]]]] = {}  # range, and what is left less after it
         self._pulls: list[Header] = []
-        self._copies, self._born = 0, layout.epoch
+        self._copies, self._born = 0, born
 
     def receive(self, words: np.ndarray) -> None:
         """Takes a message. One whose range it does not serve, or not yet, is dropped, and one to a server of its number that has
-        left before it came."""
+        died or left before it came."""
         head = header(words)
         if head.epoch < self._born:
             return
@@ -220,7 +226,7 @@ class Server:
         """Forgets pushes, pulls and copies of ranges that have changed: workers send again what was not answered."""
 
         def kept(begin: int, end: int) -> bool:
-            return not any(first < end and begin < last for first, last in changed)
+            return not overlaps(changed, begin, end)
 
         self._parts = {time: [[part for part in parts if kept(part.begin, part.end)] for parts in given]
                        for time, given in self._parts.items()}

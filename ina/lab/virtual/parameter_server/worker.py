@@ -18,7 +18,7 @@ import numpy as np
 from ina.lab.virtual.parameter_server.clocks import VectorClock
 from ina.lab.virtual.parameter_server.filters import FILTERS
 from ina.lab.virtual.parameter_server.messages import DENSE, PULL, PUSH, PUSHED, Header, header, read_state
-from ina.lab.virtual.parameter_server.server import Layout
+from ina.lab.virtual.parameter_server.server import Layout, overlaps
 from ina.lab.virtual.virtual_network import WrongSum
 
 
@@ -180,7 +180,7 @@ class Worker:
     def send_again(self, changed: Sequence[tuple[int, int]]) -> None:
         """Sends again, in the order of their numbers, what has no answer yet and is of ranges that have changed."""
         for number, request in list(self._requests.items()):
-            if any(begin < request.end and request.begin < end for begin, end in changed):
+            if overlaps(changed, request.begin, request.end):
                 del self._requests[number]
                 self._left[request.iteration] -= 1
                 self._send(request)
