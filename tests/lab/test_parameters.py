@@ -269,6 +269,17 @@ def test_a_training_beside_the_switch_and_what_it_says():
     assert eventual.summary()["waiting"] < 0.3
 
 
+@pytest.mark.parametrize("loss", [0.0, 0.05])
+def test_sums_in_the_switch_begin_when_a_worker_has_computed_whatever_is_lost(loss):
+    """A sum ends after the last worker's part; a worker that gets it late, after a retransmission, begins late, and no other."""
+    config = replace(BASE, steps=25, loss=loss, computing=1e-3, straggler=2.0)
+    times = [np.random.default_rng((config.seed, 4, worker)).exponential(size=config.steps) for worker in range(config.workers)]
+    least = 1e-3 * sum(max(2 * one, *others) for one, *others in zip(*times, strict=True))
+    seconds = parameters._in_switch(config.resolved(), virtual_network.place(config.resolved()))
+    assert least < seconds < least + config.steps * (1e-4 if not loss else 2e-2)
+    assert config.measure()[0].switch_seconds == seconds, "the same, whatever else is in the network's topology"
+
+
 @pytest.mark.parametrize(("changes", "message"), [
     ({"replicas": 4}, "replicas = 4: expected less than 4, the servers"),
     ({"aggregate": "each"}, "aggregate = 'each': expected all with consistency = 'sequential'"),

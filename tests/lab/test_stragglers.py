@@ -11,7 +11,7 @@ from ina.lab.kinds import stragglers
 from ina.lab.kinds.stragglers import Stragglers
 from ina.lab.results import why
 from ina.lab.results.record import load
-from ina.lab.virtual.offering import DRAWN
+from ina.lab.virtual.computing import DRAWN
 
 pytestmark = pytest.mark.build
 need("cc")

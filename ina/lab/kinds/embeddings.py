@@ -87,7 +87,7 @@ class Embeddings(Mailing):
     steps: int = key(100, "iterations of each worker", limits.STEPS)
     batch: int = key(128, "samples of an iteration", Range(1, 10**6))
     lr: float = key(0.02, "learning rate", limits.FACTOR)
-    computing: float = key(1e-3, "s that a worker computes for a step, on average", limits.TIME)
+    computing: float = key(1e-3, "s that a worker computes in a step, on average", limits.TIME)
 
     rows = (
         Row("seconds", "all iterations, virtual s", "s", "{:.4f}"),

@@ -27,12 +27,12 @@ from ina.lab.kind import Check, Finding, Measured, Row
 from ina.lab.oracle import choose_reduction
 from ina.lab.results import report
 from ina.lab.virtual import virtual_network
+from ina.lab.virtual.computing import Computing
 from ina.lab.virtual.learning import Task
 from ina.lab.virtual.mailing import Mailing
-from ina.lab.virtual.offering import DRAWN
 from ina.lab.virtual.parameter_server.cluster import MOVED, Cluster, Shape
 from ina.lab.virtual.parameter_server.filters import FILTERS
-from ina.lab.virtual.parameter_server.mail import Mail
+from ina.lab.virtual.parameter_server.mail import Mail, Stuck
 from ina.lab.virtual.parameter_server.manager import Change, read_changes
 from ina.lab.virtual.parameter_server.messages import COPIED, COPY, PULL, PUSH, PUSHED, STATE
 from ina.lab.virtual.parameter_server.server import Rules
@@ -95,7 +95,7 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Parameters(Mailing):
+class Parameters(Mailing, Computing):
     """Training with a key-value parameter server, in virtual time."""
 
     kind: str = key("parameters", "what is done: parameters", choices=("parameters",))
@@ -122,9 +122,7 @@ class Parameters(Mailing):
                      limits.PROBABILITY)
     target: float = key(0.75, "test accuracy whose time is reported; 0: none", limits.PROBABILITY)
     evaluate: int = key(10, "iterations of worker 0 between two measurements of the score", Range(1, 10**9))
-    computing: float = key(0.01, "s that a worker computes for a step, on average", limits.TIME)
-    distribution: str = key("exponential", f"of these times: {', '.join(DRAWN)}", choices=tuple(DRAWN))
-    straggler: float = key(1.0, "how many times slower worker 0 computes", Range(1, 1000))
+    computing: float = key(0.01, "s that a worker computes in a step, on average", limits.TIME)
     timeout: float = key(10_000.0, "virtual seconds after which a message, or a sum, has failed", limits.TIME)
 
     rows = (
@@ -217,8 +215,7 @@ class _Learner:
 
     def seconds(self, worker: int) -> float:
         """Returns how long a worker computes its next step."""
-        slow = self.config.straggler if worker == 0 else 1.0
-        seconds = slow * self.config.computing * DRAWN[self.config.distribution](self._times[worker])
+        seconds = self.config.seconds(worker, self._times[worker])
         self.busy += seconds
         return seconds
 
@@ -268,20 +265,37 @@ def serve(config: Parameters, timeline: Timeline) -> Served:
 
 
 def _in_switch(config: Parameters, place: Place) -> float:
-    """Returns how long the same iterations take with the sum of each in the switch, s: compute times are the same."""
+    """Returns how long the same iterations take with the sum of each in the switch, s: compute times are the same. A worker
+    computes from the moment at which it has the sum before.
+
+    Raises:
+        JobError: a sum failed, at its deadline or otherwise.
+        Stuck: nothing is left to happen, and workers still wait.
+    """
     learner, hosts = _Learner(config), place.hosts(config)[0]
-    arrays = [learner.first.copy() for _ in hosts]
     reduction = choose_reduction(config.protocol, config.dtype)
-    ends, seconds = [0] * len(hosts), 0.0
+    left, seconds = [config.steps] * len(hosts), 0.0
     with virtual_network.fabric(config, place) as network:
         job = network.admit(hosts, config.window, config.values, name="switch", **virtual_network.waits(config))
-        for _ in range(config.steps):
-            starts = [end + round(PS * learner.seconds(worker)) - network.now for worker, end in enumerate(ends)]
-            outcome = network.all_reduce(job, arrays, starts=starts, reduction=reduction)
-            outcome.raise_failed()
-            time = {completion.machine: completion.time for completion in outcome.completions}
-            ends = [time[machine] for machine in job.machines]
-            seconds = max(ends) / PS
+        network.stop_at_completions()
+
+        def begin(worker: int, end: int) -> None:
+            start = max(end + round(PS * learner.seconds(worker)), network.now)
+            network.submit_one(job, worker, learner.first, np.empty_like(learner.first), after=start - network.now,
+                               reduction=reduction)
+
+        for worker in range(config.workers):
+            begin(worker, 0)
+        while any(left):
+            idle, completions = network.run(), network.completions()
+            for completion in completions:
+                completion.raise_failed()
+                worker, seconds = job.machines.index(completion.machine), completion.time / PS
+                left[worker] -= 1
+                if left[worker]:
+                    begin(worker, completion.time)
+            if idle and not completions:
+                raise Stuck("nothing is left to happen, and workers wait for a sum in the switch")
     return seconds
 
 
