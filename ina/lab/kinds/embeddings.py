@@ -5,9 +5,11 @@ the authors' code; ina/lab/virtual/parameter_server/embeddings.py has the cache.
 Zipf's law, which a step of SGD moves towards what is to be learnt, with noise. A worker asks servers for what it lacks,
 computes, sends what it may no longer keep back, and begins again. Beside it, the bytes of the same samples without a cache.
 
-In every run, what a worker reads is compared with all updates that any worker has made: none may lack more than the bounds allow;
-and at the end the servers have every update.
-"""
+In every run, what a worker reads is compared with all updates that any worker has made. The bounds hold for the moment at which
+an embedding's server checks the copy's clock, as in the authors' code, which compares clocks at the server: what others make
+while the answer is on its way, or while those of other servers are, is beyond them, however much it is. So at each read the copy
+may lack no more than the bounds allow of what there was at that check, and what it lacks of all that there is by then is counted.
+At the end the servers have every update. """
 
 from __future__ import annotations
 
@@ -35,13 +37,14 @@ ASK, ANSWER, SEND, TAKEN = ("ask", "answer", "send", "taken")
 
 
 class StaleEmbedding(WrongSum):
-    """A worker reads an embedding that lacks more updates than the bounds allow: the cache is broken."""
+    """A worker reads an embedding that lacked more updates than the bounds allow when its server checked it."""
 
 
 @dataclass
 class Cached:
     """Result of a run. ``reads``: of distinct embeddings by an iteration: of copies that were new enough, that were too old, and
-    that were missing; ``lacking``: updates of others that reads lacked, mean and most; ``error``: mean squared distance of what a
+    that were missing; ``lacking``: updates of others that reads lacked of all that there were, mean and most; ``checked``: the
+    most that one lacked when its server checked it, of which so many are ``allowed``; ``error``: mean squared distance of what a
     sample reads to what is to be learnt, over that at the beginning; ``plain_bytes``: of the same samples without a cache."""
 
     label: str
@@ -49,6 +52,7 @@ class Cached:
     seconds: float
     reads: tuple[int, int, int]
     lacking: tuple[float, int]
+    checked: int
     allowed: int
     error: float
     sent: dict[str, int]
@@ -63,7 +67,8 @@ class Cached:
         carried, reads = sum(self.sent.values()), sum(self.reads)
         return {
             "job": self.label, "seconds": self.seconds, "hits": self.reads[0] / reads, "too_old": self.reads[1] / reads,
-            "lacking": self.lacking[0], "most_lacking": self.lacking[1], "allowed": self.allowed, "error": self.error,
+            "lacking": self.lacking[0], "most_lacking": self.lacking[1], "most_checked": self.checked, "allowed": self.allowed,
+            "error": self.error,
             "ask_mb": 1e-6 * self.sent[ASK], "answer_mb": 1e-6 * self.sent[ANSWER],
             "send_mb": 1e-6 * (self.sent[SEND] + self.sent[TAKEN]), "saved": 1 - carried / self.plain_bytes,
             "retransmissions": self.stats["workers"]["retransmissions"],
@@ -82,7 +87,7 @@ class Embeddings(Mailing):
     skew: float = key(1.0, "exponent of Zipf's law, by which embeddings are drawn; 0: all alike", Range(0, 4))
     room: int = key(1000, "embeddings that a worker's cache has room for; 0: no cache", Range(0, 10**7))
     policy: str = key("lru", "what a full cache evicts: lru (used longest ago) or lfu (used least)", choices=POLICIES)
-    pull_bound: int = key(5, "updates of others that servers have and a copy may lack when it is read", Range(0, 10**6))
+    pull_bound: int = key(5, "updates of others that servers have and a copy may lack when its clock is checked", Range(0, 10**6))
     push_bound: int = key(5, "updates of its own that a worker may keep back, of each embedding", Range(0, 10**6))
     steps: int = key(100, "iterations of each worker", limits.STEPS)
     batch: int = key(128, "samples of an iteration", Range(1, 10**6))
@@ -95,7 +100,8 @@ class Embeddings(Mailing):
         Row("too_old", "reads of copies that are too old", "too old", "{:.1%}"),
         Row("lacking", "updates of others that a read lacks, mean", "lacks", "{:.3f}"),
         Row("most_lacking", "most", "most", "{:,}"),
-        Row("allowed", "as many as are allowed", "allowed", "{:,}"),
+        Row("most_checked", "most when the server checked the copy", "at check", "{:,}"),
+        Row("allowed", "as many as are allowed then", "allowed", "{:,}"),
         Row("error", "error of what samples read, over that at the beginning", "error", "{:.3f}"),
         Row("ask_mb", "keys and clocks that workers ask with, MB", "ask MB", "{:.3f}"),
         Row("answer_mb", "embeddings fetched, MB", "fetch MB", "{:.3f}"),
@@ -118,7 +124,8 @@ class Embeddings(Mailing):
 
     @property
     def allowed(self) -> int:
-        """Updates of others that a read may lack: that servers have, and that each other worker keeps back or is sending."""
+        """Updates of others that a copy may lack when its server checks it: that servers have, and that each other worker keeps
+        back or is sending."""
         pull, push = (self.pull_bound, self.push_bound) if self.room else (0, 0)
         return pull + (self.workers - 1) * (push + 1)
 
@@ -143,21 +150,39 @@ class Embeddings(Mailing):
 
 class _Updates:
     """All updates of all workers, by worker and embedding: what a read lacks, told without the cache's clocks. ``made``: there
-    are; ``arrived``: the servers have; ``held``: of others, that are in a worker's copy."""
+    are; ``arrived``: the servers have; ``held``: of others, that are in a worker's copy. Of the latest check of each by its
+    server: ``were_made`` and ``had``, the updates of others that there were, and that the server had."""
 
     def __init__(self, workers: int, table: int):
-        self.made, self.arrived, self.held = (np.zeros((workers, table), np.int64) for _ in range(3))
-        self.most = self.lacking = self.reads = 0
+        self.made, self.arrived, self.held, self.were_made, self.had = (
+            np.zeros((workers, table), np.int64) for _ in range(5))
+        self.most = self.lacking = self.reads = self.checked = 0
 
-    def read(self, worker: int, keys: np.ndarray, fetched: np.ndarray, allowed: int) -> None:
-        """Notes that a server answers a worker's question, and which keys it has fetched. Raises StaleEmbedding."""
-        self.held[worker, fetched] = self.arrived[:, fetched].sum(axis=0) - self.arrived[worker, fetched]
-        lacking = self.made[:, keys].sum(axis=0) - self.made[worker, keys] - self.held[worker, keys]
+    def check(self, worker: int, keys: np.ndarray) -> None:
+        """Notes that a server checks the clocks of a worker's copies."""
+        self.were_made[worker, keys] = self._others(self.made, worker, keys)
+        self.had[worker, keys] = self._others(self.arrived, worker, keys)
+
+    def fetch(self, worker: int, keys: np.ndarray) -> None:
+        """Notes that embeddings, as the server had them at its check, have come to a worker."""
+        self.held[worker, keys] = self.had[worker, keys]
+
+    def read(self, worker: int, keys: np.ndarray, pull_bound: int, allowed: int) -> None:
+        """Notes that a worker reads its copies. Raises StaleEmbedding: one lacks more than ``pull_bound`` updates of those that
+        its server had at the check, or more than are ``allowed`` of those that there were."""
+        held = self.held[worker, keys]
+        lacking = self._others(self.made, worker, keys) - held
         self.most, self.lacking = max(self.most, int(lacking.max())), self.lacking + int(lacking.sum())
         self.reads += len(keys)
-        if lacking.max() > allowed:
-            raise StaleEmbedding(f"worker {worker} reads embedding {keys[lacking.argmax()]} without {lacking.max()} updates of "
-                                 f"others, expected at most {allowed}")
+        for name, there, bound in (("servers had", self.had, pull_bound), ("there were", self.were_made, allowed)):
+            lacked = there[worker, keys] - held
+            if lacked.max() > bound:
+                raise StaleEmbedding(f"worker {worker} reads embedding {keys[lacked.argmax()]} without {lacked.max()} updates of "
+                                     f"others that {name} when it was checked, expected at most {bound}")
+        self.checked = max(self.checked, int(lacked.max()))
+
+    def _others(self, updates: np.ndarray, worker: int, keys: np.ndarray) -> np.ndarray:
+        return updates[:, keys].sum(axis=0) - updates[worker, keys]
 
 
 class _Worker:
@@ -213,8 +238,10 @@ class _Training:
         places, clocks = words[1 : 1 + count], words[1 + count : 1 + 2 * count]
         values = words[1 + 2 * count :].view(np.float32).reshape(count, self.config.row_width)
         worker.cache.fetched(keys[places].tolist(), clocks.tolist(), values)
+        self.updates.fetch(worker.number, keys[places])
         worker.waits -= 1
         if not worker.waits:
+            self.updates.read(worker.number, worker.keys, self.config.pull_bound if self.config.room else 0, self.config.allowed)
             values = worker.cache.read(worker.keys.tolist())
             self.mail.plan(self.config.computing, partial(self._computed, worker, values))
 
@@ -276,7 +303,7 @@ class _Training:
         places = table.outdated(local, clocks, self.config.pull_bound)
         missing = int(np.count_nonzero(clocks == MISSING))
         self.reads = [a + b for a, b in zip(self.reads, (len(keys) - len(places), len(places) - missing, missing), strict=True)]
-        self.updates.read(worker, keys, keys[places], self.config.allowed)
+        self.updates.check(worker, keys)
         rows = local[places]
         return _words([len(places)], places, table.clocks[rows], table.values[rows])
 
@@ -310,7 +337,7 @@ def train(config: Embeddings, timeline: Timeline) -> Cached:
 
     Raises:
         JobError: a message failed, at a deadline or otherwise.
-        StaleEmbedding: a worker's copy lacked more updates than the bounds allow.
+        StaleEmbedding: a worker's copy lacked more updates than the bounds allow when its server checked it.
         WrongSum: an update is at no server, or twice.
     """
     place = virtual_network.place(config, more=config.servers)
@@ -325,7 +352,7 @@ def train(config: Embeddings, timeline: Timeline) -> Cached:
         seconds, updates = mail.now / PS, training.updates
         return Cached(
             config.label, config.workers, seconds, (training.reads[0], training.reads[1], training.reads[2]),
-            (updates.lacking / updates.reads, updates.most), config.allowed, training.error(),
+            (updates.lacking / updates.reads, updates.most), updates.checked, config.allowed, training.error(),
             {kind: mail.bytes[kind] for kind in (ASK, ANSWER, SEND, TAKEN)}, training.plain_bytes,
             stats=virtual_network.counters(network, config, mail.jobs, names),
             **virtual_network.link_figures(network, seconds))
