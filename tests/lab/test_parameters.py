@@ -55,12 +55,21 @@ class Trial:
     def order(self) -> list[int]:
         return np.random.default_rng(self.seed).integers(self.blocks, size=self.steps).tolist()
 
-    def right(self) -> np.ndarray:
+    def right(self, cluster: Cluster | None = None) -> np.ndarray:
+        """Returns the values with all pushes; of workers that have died in a ``cluster``, with those that its clocks say, from
+        the first on without a gap, and no less than what they have had acknowledged."""
         values = np.zeros(self.keys, np.float32)
+        there = np.full((self.workers, self.keys), self.steps)
+        for worker in cluster.workers if cluster else []:
+            if worker.died is not None:
+                for part in cluster.layout.segments:
+                    for begin, end, time in cluster.servers[part.chain[0]].clock.ranges(worker.number, part.begin, part.end):
+                        there[worker.number, begin:end] = time
+                assert np.all(worker.acknowledged <= there[worker.number]) and np.all(there[worker.number] <= worker.sent)
         for iteration, block in enumerate(self.order):
             begin, end = (self.keys * edge // self.blocks for edge in (block, block + 1))
             for worker in range(self.workers):
-                values[begin:end] -= self.pushed(worker, iteration)[begin:end]
+                values[begin:end] -= (self.pushed(worker, iteration) * (iteration < there[worker]))[begin:end]
         return values
 
     def run(self) -> tuple[Cluster, Mail, int]:
@@ -76,7 +85,8 @@ class Trial:
                 mail, names[: self.workers], names[self.workers :], np.zeros(self.keys, np.float32), self.shape,
                 Plan(list(zip(edges, edges[1:], strict=False)), self.order, self.bound, self.filter, self.threshold),
                 Rules(self.workers, self.keys, self.together, 1.0), lambda worker, iteration, _: self.pushed(worker, iteration),
-                lambda worker: COMPUTING * times.exponential(), read_changes(self.changes, self.shape.servers), DETECT, self.seed)
+                lambda worker: COMPUTING * times.exponential(),
+                read_changes(self.changes, self.shape.servers, self.workers), DETECT, self.seed)
             cluster.run(Timeline())
             digest = network.stats()["digest"]
             while not network.run():
@@ -108,7 +118,9 @@ def drawn(seed: int) -> Trial:
 
 def check(trial: Trial) -> Cluster:
     cluster, _, _ = trial.run()
-    assert cluster.values().tolist() == trial.right().tolist(), trial
+    dead = {worker.number for worker in cluster.workers if worker.died is not None}
+    assert cluster.values().tolist() == trial.right(cluster if dead else None).tolist(), trial
+    assert all(worker.iteration == trial.steps for worker in cluster.workers if worker.number not in dead)
     assert trial.bound is None or max(max(worker.staleness) for worker in cluster.workers) <= trial.bound
     return cluster
 
@@ -169,6 +181,43 @@ def crowded(seed: int) -> Trial:
 def test_no_push_is_lost_or_counted_twice_when_changes_crowd():
     for seed in range(200):
         check(crowded(seed))
+
+
+DEATHS = "0.00035 die worker 1"
+
+
+@pytest.mark.parametrize(("bound", "together"), [(0, True), (1, True), (3, True), (1, False), (None, True), (None, False)])
+@pytest.mark.parametrize("changes", [DEATHS, "0.0001 die worker 0, 0.0001 die worker 2, 0.00013 die 1",
+                                     "0.0002 die worker 0, 0.0002 join 4, 0.00025 die worker 3, 0.0006 leave 2"])
+def test_workers_that_die_leave_their_pushes_whole_or_not_at_all(bound, together, changes):
+    """The others go on, and do all iterations. Where servers do not change, each server has of every push all of its range."""
+    trial = Trial(steps=8, bound=bound, together=together, changes=changes, shape=Shape(4, 1, 1))
+    cluster = check(trial)
+    dead = [worker for worker in cluster.workers if worker.died is not None]
+    assert len(dead) == changes.count("worker") and all(worker.iteration < trial.steps for worker in dead)
+    if changes == DEATHS:
+        assert all(len(list(cluster.servers[part.chain[0]].clock.ranges(1, part.begin, part.end))) == 1
+                   for part in cluster.layout.segments)
+        assert bound is not None or max(cluster.workers[0].staleness) > 1
+
+
+def test_a_push_that_is_half_sent_is_not_applied_and_one_that_has_come_is():
+    """A message of 20,000 values is on its way for 640 us and more."""
+    times = set()
+    for moment in (5e-4, 1.5e-3):
+        cluster = check(Trial(workers=2, keys=20_000, steps=2, shape=Shape(1, 0, 1), changes=f"{moment} die worker 1"))
+        (time,) = {time for *_, time in cluster.servers[0].clock.ranges(1, 0, 20_000)}
+        times.add((time, int(cluster.workers[1].sent[0])))
+    assert times == {(0, 1), (1, 1)}, "sent and lost, sent and applied"
+
+
+@pytest.mark.later
+def test_no_push_is_lost_or_counted_twice_when_workers_die_too():
+    for seed in range(200):
+        trial, chance = crowded(seed), random.Random(seed)
+        dead = chance.sample(range(trial.workers), chance.randint(1, trial.workers - 1))
+        deaths = [f"{chance.uniform(0, 1e-3):.7f} die worker {worker}" for worker in dead]
+        check(replace(trial, changes=", ".join(filter(None, (trial.changes, *deaths)))))
 
 
 def test_a_range_without_a_living_copy_is_said_to_be_lost():
@@ -269,6 +318,15 @@ def test_a_training_beside_the_switch_and_what_it_says():
     assert eventual.summary()["waiting"] < 0.3
 
 
+@pytest.mark.parametrize("consistency", ["sequential", "bounded", "eventual"])
+def test_a_training_goes_on_without_workers_that_die(consistency):
+    config = replace(BASE, steps=12, evaluate=3, consistency=consistency, changes="0.03 die worker 0, 0.05 die worker 2")
+    (run,) = config.measure()
+    assert run.switch_seconds is None and run.lived == pytest.approx(0.08 + 2 * run.seconds)
+    assert 0 < run.summary()["waiting"] < 1 and len(run.scores) >= 4, "the next worker's iterations measure the score"
+    assert run.seconds > 0.05
+
+
 @pytest.mark.parametrize("loss", [0.0, 0.05])
 def test_sums_in_the_switch_begin_when_a_worker_has_computed_whatever_is_lost(loss):
     """A sum ends after the last worker's part; a worker that gets it late, after a retransmission, begins late, and no other."""
@@ -290,6 +348,10 @@ def test_sums_in_the_switch_begin_when_a_worker_has_computed_whatever_is_lost(lo
     ({"computing": 0.0}, "computing"), ({"steps": 0}, "steps"), ({"stripes": 2}, "stripes"), ({"check": "keyed"}, "check"),
     ({"changes": "1 die"}, r"changes = '1 die': '1 die': expected a time in s, die, leave or join"),
     ({"changes": "1 fall 2"}, "expected a time in s"), ({"changes": "-1 die 2"}, "expected a time in s"),
+    ({"changes": "1 leave worker 2"}, "expected a time in s"), ({"changes": "1 die worker"}, "expected a time in s"),
+    ({"changes": "1 die worker 4"}, "at 1 s worker 4 is not there; expected one of the 4 workers"),
+    ({"changes": "1 die worker 1, 2 die worker 1"}, "at 2 s worker 1 is not there"),
+    ({"workers": 2, "changes": "1 die worker 1, 2 die worker 0"}, "at 2 s no worker is left; let one live"),
     ({"changes": "1 die 7"}, "at 1 s server 7 is not there"), ({"changes": "1 join 2"}, "at 1 s server 2 is there already"),
     ({"servers": 1, "replicas": 0, "changes": "1 leave 0"}, "at 1 s no server is left; let another join before")])
 def test_settings_that_do_not_fit_are_refused(changes, message):

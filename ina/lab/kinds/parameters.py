@@ -3,7 +3,8 @@
 Li et al., Scaling distributed machine learning with the parameter server, OSDI 2014: workers push updates of a range of keys to
 the servers that have it, and pull the values. ina/lab/virtual/parameter_server has the servers; the network, with losses, is that
 of other kinds. `consistency` says what a worker waits for, `aggregate` whether servers add up what all push before they apply it
-and copy it to others, `filter` what is not worth sending, and `changes` which servers die, leave and join meanwhile.
+and copy it to others, `filter` what is not worth sending, and `changes` which servers die, leave and join, and which workers die,
+meanwhile.
 
 At the end all servers' clocks are compared with what the workers have pushed, and all copies of a range with each other; a worker
 that begins with values older than its bound is an error. Beside it, the same iterations with the sum in the switch.
@@ -51,13 +52,14 @@ LAST = 3  # measurements of the score that the table's is the mean of
 
 @dataclass
 class Served:
-    """Result of a run. ``scores``: virtual s, and the test accuracy of the servers' values; ``staleness``: of each iteration's
-    values, in iterations; ``sent``: bytes by what they are for, without headers of packets; ``entries``: of pushes, that were
-    sent, and that there were; ``clocks``: ranges with times of their own, of all workers; ``switch_seconds``: of the same
-    iterations with sums in the switch; None: they do not wait for each other."""
+    """Result of a run. ``lived``: s, of all workers together, in which they had not died; ``scores``: virtual s, and the test
+    accuracy of the servers' values; ``staleness``: of each iteration's values, in iterations; ``sent``: bytes by what they are
+    for, without headers of packets; ``entries``: of pushes, that were sent, and that there were; ``clocks``: ranges with times of
+    their own, of all workers; ``switch_seconds``: of the same iterations with sums in the switch; None: they do not wait for each
+    other, or workers die."""
 
     label: str
-    workers: int
+    lived: float
     target: float
     seconds: float
     iterations: int
@@ -85,7 +87,7 @@ class Served:
             "score": statistics.fmean(score for _, score in self.scores[-LAST:]),
             "staleness": statistics.fmean(self.staleness),
             "stalest": max(self.staleness),
-            "waiting": self.waited / (self.workers * self.seconds),
+            "waiting": self.waited / self.lived,
             **megabytes,
             "entries": self.entries[0] / self.entries[1],
             "clocks": self.clocks,
@@ -112,7 +114,8 @@ class Parameters(Mailing, Computing):
     blocks: int = key(1, "ranges of keys, of which an iteration pushes and pulls one, drawn at random", Range(1, 4096))
     filter: str = key("none", f"which entries of a push are sent: {', '.join(FILTERS)}; the others wait", choices=tuple(FILTERS))
     threshold: float = key(0.0, "significant: change that an entry has to exceed; random: part that is not sent", limits.FACTOR)
-    changes: str = key("", "of the servers: at what s which die, leave or join: '0.5 die 1, 2 join 4'; empty: none")
+    changes: str = key("", "at what s which server dies, leaves or joins, or which worker dies: '0.5 die 1, 2 join 4, 3 die "
+                       "worker 0'; empty: none")
     detect: float = key(0.01, "s until the others notice that one is gone", limits.TIME)
     steps: int = key(300, "iterations of each worker", limits.STEPS)
     width: int = key(16, "units of the hidden layer of what learns", Range(1, 4096))
@@ -121,7 +124,8 @@ class Parameters(Mailing, Computing):
     own: float = key(0.0, "part of a worker's points that are of classes of its own: 0 (as dealt) to 1 (sorted)",
                      limits.PROBABILITY)
     target: float = key(0.75, "test accuracy whose time is reported; 0: none", limits.PROBABILITY)
-    evaluate: int = key(10, "iterations of worker 0 between two measurements of the score", Range(1, 10**9))
+    evaluate: int = key(10, "iterations of worker 0 (if it dies, of the next one) between two measurements of the score",
+                        Range(1, 10**9))
     computing: float = key(0.01, "s that a worker computes in a step, on average", limits.TIME)
     timeout: float = key(10_000.0, "virtual seconds after which a message, or a sum, has failed", limits.TIME)
 
@@ -155,7 +159,7 @@ class Parameters(Mailing, Computing):
         yield self.filter != "none" or not self.threshold, "threshold", "0 without a filter"
         yield self.steps >= 1, "steps", "1 or more"
         yield self.computing > 0, "computing", "more than 0"
-        read_changes(self.changes, self.servers)  # a wrong one is an error before anything runs
+        read_changes(self.changes, self.servers, self.workers)  # a wrong one is an error before anything runs
 
     @property
     def task(self) -> Task:
@@ -164,8 +168,8 @@ class Parameters(Mailing, Computing):
 
     @property
     def events(self) -> list[Change]:
-        """Changes of the servers, by time."""
-        return read_changes(self.changes, self.servers)
+        """Changes of servers and workers, by time."""
+        return read_changes(self.changes, self.servers, self.workers)
 
     @property
     def delay_bound(self) -> int | None:
@@ -229,7 +233,7 @@ def serve(config: Parameters, timeline: Timeline) -> Served:
         StaleRead: a worker's values were older than its bound.
         WrongSum: a push is in no server, or copies differ.
     """
-    spare = 1 + max([config.servers - 1, *(change.server for change in config.events)])
+    spare = 1 + max([config.servers - 1, *(change.server for change in config.events if not change.is_worker)])
     place = virtual_network.place(config, more=spare)
     names = [host.name for host in place.topology.hosts]
     learner = _Learner(config)
@@ -240,26 +244,35 @@ def serve(config: Parameters, timeline: Timeline) -> Served:
         order = np.random.default_rng((config.seed, 6)).integers(config.blocks, size=config.steps).tolist()
         plan = Plan(list(zip(edges, edges[1:], strict=False)), order, config.delay_bound, config.filter, config.threshold)
         rules = Rules(config.workers, keys, config.aggregate == "all", config.workers)
+        ends = [0.0] * config.workers  # of each one's latest step of computing, s
         scores = [(0.0, learner.task.score(learner.first))]
 
         def update(worker: int, iteration: int, values: np.ndarray) -> np.ndarray:
-            if worker == 0 and iteration and iteration % config.evaluate == 0:
+            if worker == cluster.first_living and iteration and iteration % config.evaluate == 0:
                 scores.append((mail.now / PS, learner.task.score(cluster.values())))
             return learner.update(worker, iteration, values)
 
+        def compute(worker: int) -> float:
+            seconds = learner.seconds(worker)
+            ends[worker] = mail.now / PS + seconds
+            return seconds
+
         cluster = Cluster(mail, names[: config.workers], names[config.workers :], learner.first,
-                          Shape(config.servers, config.replicas, config.points), plan, rules, update, learner.seconds,
+                          Shape(config.servers, config.replicas, config.points), plan, rules, update, compute,
                           config.events, config.detect, config.seed)
         cluster.run(timeline)
         seconds = mail.now / PS
         scores.append((seconds, learner.task.score(cluster.values())))
         workers = cluster.workers
+        lived = sum(seconds if worker.died is None else worker.died for worker in workers)
+        busy = learner.busy - sum(max(0.0, ends[worker.number] - worker.died) for worker in workers if worker.died is not None)
+        in_switch = config.consistency == "sequential" and not any(change.is_worker for change in config.events)
         return Served(
-            config.label, config.workers, config.target, seconds, config.steps, scores,
-            [stale for worker in workers for stale in worker.staleness], config.workers * seconds - learner.busy,
+            config.label, lived, config.target, seconds, config.steps, scores,
+            [stale for worker in workers for stale in worker.staleness], lived - busy,
             dict(mail.bytes),
             (sum(worker.entries for worker in workers), sum(worker.possible for worker in workers)), cluster.clocks(),
-            cluster.manager.switches, _in_switch(config, place) if config.consistency == "sequential" else None,
+            cluster.manager.switches, _in_switch(config, place) if in_switch else None,
             stats=virtual_network.counters(network, config, mail.jobs, names),
             **virtual_network.link_figures(network, seconds))
 

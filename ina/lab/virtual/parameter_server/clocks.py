@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -76,9 +76,9 @@ class VectorClock:
         """Returns the ranges of a worker within a range, cut off there, with their times."""
         return list(self._clocks[worker].ranges(begin, end))
 
-    def least(self, begin: int, end: int) -> int:
-        """Returns the least time of all workers within a range."""
-        return min(clock.least(begin, end) for clock in self._clocks)
+    def least(self, begin: int, end: int, gone: Collection[int] = ()) -> int:
+        """Returns the least time of all workers within a range, other than of those that are ``gone``."""
+        return min(clock.least(begin, end) for worker, clock in enumerate(self._clocks) if worker not in gone)
 
     def pieces(self, begin: int, end: int) -> list[Piece]:
         """Returns the clock of a range, as a message has it."""

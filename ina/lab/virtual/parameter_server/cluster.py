@@ -16,6 +16,7 @@ from ina.lab.virtual.parameter_server.server import Layout, Rules, Server
 from ina.lab.virtual.parameter_server.worker import Plan, Worker
 from ina.lab.virtual.timeline import Timeline
 from ina.lab.virtual.virtual_network import WrongSum
+from ina.net.ports import PS
 
 Update = Callable[[int, int, np.ndarray], np.ndarray]
 MOVED = "moved"  # kind of messages that copy ranges when servers change
@@ -43,7 +44,8 @@ class Cluster:
         self.layout = Layout(ring.segments(rules.keys, range(shape.servers), shape.replicas, shape.points))
         self.servers = {number: self._server(number, 0) for number in range(shape.servers)}
         nodes = Nodes(self._move, lambda server: mail.kill(server_hosts[server]), self._forget,
-                      lambda server: self._server(server, self.layout.epoch + 1), self._switched, mail.plan)
+                      lambda server: self._server(server, self.layout.epoch + 1), self._switched, self._stop,
+                      self._go_on, mail.plan)
         self.manager = Manager(rules.keys, self.servers, self.layout, shape.replicas, shape.points, detect, nodes)
         self.workers = [
             Worker(number, rules.workers, first, plan, self.layout, np.random.default_rng((seed, 5, number)), update,
@@ -63,7 +65,8 @@ class Cluster:
         """
         for worker in self.workers:
             worker.go_on()
-        self.mail.run(timeline, lambda: self.manager.settled and all(worker.ended for worker in self.workers))
+        self.mail.run(timeline, lambda: (self.manager.settled and all(worker.ended for worker in self.workers)
+                                         and all(server.idle for server in self.servers.values())))
         self._check()
 
     def values(self) -> np.ndarray:
@@ -79,11 +82,17 @@ class Cluster:
         return sum(len(self.servers[part.chain[0]].clock.pieces(part.begin, part.end)) for part in self.layout.segments)
 
     def _check(self) -> None:
-        """Compares each server's clock of its ranges with the workers' last pushes, and all copies of a range with each other."""
+        """Compares each server's clock of its ranges with the workers' last pushes, and all copies of a range with each other. Of
+        a worker that has died there may be less, but what was acknowledged."""
         last = VectorClock(self.rules.workers, self.rules.keys)
+        living = [worker.number for worker in self.workers if worker.died is None]
         for iteration, block in enumerate(self.plan.order):
-            for worker in range(self.rules.workers):
+            for worker in living:
                 last.set(worker, *self.plan.blocks[block], iteration + 1)
+        for worker in set(range(self.rules.workers)).difference(living):
+            for begin, end, chain in self.layout.segments:
+                last.merge([piece for piece in self.servers[chain[0]].clock.pieces(begin, end) if piece.worker == worker])
+            self._check_dead(self.workers[worker], last)
         for begin, end, chain in self.layout.segments:
             master = self.servers[chain[0]]
             for number in chain:
@@ -92,6 +101,18 @@ class Cluster:
                     raise WrongSum(f"server {number}: keys {begin} to {end} lack a push, or have one that nobody has sent")
                 if server.values[begin:end].tobytes() != master.values[begin:end].tobytes():
                     raise WrongSum(f"server {number}: keys {begin} to {end} differ from those of server {chain[0]}")
+
+    @staticmethod
+    def _check_dead(worker: Worker, clock: VectorClock) -> None:
+        for begin, end, time in clock.ranges(worker.number, 0, len(worker.sent)):
+            if np.any(worker.acknowledged[begin:end] > time) or np.any(worker.sent[begin:end] < time):
+                raise WrongSum(f"keys {begin} to {end} lack an acknowledged push of worker {worker.number}, which has died, or "
+                               "have one that it has not sent")
+
+    @property
+    def first_living(self) -> int:
+        """Number of the first worker that has not died."""
+        return next(worker.number for worker in self.workers if worker.died is None)
 
     # ---- messages
 
@@ -120,6 +141,17 @@ class Cluster:
 
     def _forget(self, server: int) -> None:
         self.mail.forget(self._server_hosts[server])
+
+    def _stop(self, worker: int) -> None:
+        self.workers[worker].died = self.mail.now / PS
+        self.mail.kill(self._hosts[worker])
+
+    def _go_on(self, worker: int) -> None:
+        """Has all others know that a worker is dead: what it has sent, and what has not come yet, never comes."""
+        self.mail.forget(self._hosts[worker])
+        self.layout.gone.add(worker)
+        for number in sorted(self.servers):
+            self.servers[number].go_on()
 
     def _switched(self, changed: Sequence[tuple[int, int]]) -> None:
         for worker in self.workers:

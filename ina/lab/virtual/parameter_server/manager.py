@@ -1,4 +1,4 @@
-"""The server manager: servers that die, leave and join (Li et al., OSDI 2014, section 4.5).
+"""The server manager: servers that die, leave and join, and workers that die (Li et al., OSDI 2014, sections 4.5 and 4.6).
 
 A change of the servers changes chains of ranges. In two stages, before the new chains serve:
 
@@ -8,6 +8,9 @@ A change of the servers changes chains of ranges. In two stages, before the new 
 
 Of a master that has died, the next server of the chain has all that was acknowledged, and perhaps more: clocks reject what it has
 already. A death during a change begins the change anew, from the layout that still serves.
+
+Of a worker that has died, the others go on without it, as algorithms that bear the loss of some data may (section 4.6). Of its
+last push each server has its part whole, or not at all: a message that has not come whole never comes.
 
 The manager's own messages take no time, other than that it notices a death ``detect`` later.
 """
@@ -36,29 +39,41 @@ class LostRange(WrongSum):
 
 
 class Change(NamedTuple):
-    """At ``time``, s, a server dies, leaves or joins."""
+    """At ``time``, s, a server dies, leaves or joins, or a worker dies, by its number."""
 
     time: float
     event: str
     server: int
+    is_worker: bool = False
 
 
-def read_changes(text: str, servers: int) -> list[Change]:
-    """Returns changes from text such as '0.5 die 1, 2 join 1', by time; ``servers`` are there at first, numbered from 0. Raises
-    ConfigError: it is none, or an event of a server that is not there, or is there already."""
-    changes, there = [], set(range(servers))
+def read_changes(text: str, servers: int, workers: int) -> list[Change]:
+    """Returns changes from text such as '0.5 die 1, 2 join 1, 3 die worker 0', by time; ``servers`` and ``workers`` are there at
+    first, numbered from 0. Raises ConfigError: it is none, or an event of one that is not there, or is there already."""
+    changes, there, working = [], set(range(servers)), set(range(workers))
     for entry in filter(None, (part.strip() for part in text.split(","))):
         words = entry.split()
+        is_worker = words[1:3] == [DIE, "worker"]
+        if is_worker:
+            del words[2]
         try:
             time, event, server = float(words[0]), words[1], int(words[2])
         except (ValueError, IndexError):
             time, event, server = -1.0, "", -1
         if len(words) != 3 or not 0 <= time < float("inf") or event not in EVENTS or server < 0:
             raise ConfigError(f"changes = {text!r}: {entry!r}: expected a time in s, die, leave or join, and a server's number, "
-                              "such as '0.5 die 1'")
-        changes.append(Change(time, event, server))
+                              "such as '0.5 die 1', or 'die worker' and a worker's")
+        changes.append(Change(time, event, server, is_worker))
     changes.sort(key=lambda change: change.time)
     for change in changes:
+        if change.is_worker:
+            if change.server not in working:
+                raise ConfigError(f"changes = {text!r}: at {change.time:g} s worker {change.server} is not there; expected one "
+                                  f"of the {workers} workers that has not died before")
+            working.remove(change.server)
+            if not working:
+                raise ConfigError(f"changes = {text!r}: at {change.time:g} s no worker is left; let one live")
+            continue
         if (change.event == JOIN) == (change.server in there):
             state = "is there already" if change.event == JOIN else "is not there"
             raise ConfigError(f"changes = {text!r}: at {change.time:g} s server {change.server} {state}")
@@ -72,13 +87,15 @@ def read_changes(text: str, servers: int) -> list[Change]:
 class Nodes:
     """All others, for the manager. ``send`` carries words from one server to another, and then calls back; ``kill`` and
     ``forget``: a server's connections (mail.py); ``add`` makes a server; ``switched`` is told of the ranges that have changed;
-    ``after`` calls back so many seconds later."""
+    ``stop`` ends a worker, and ``go_on`` has all others know so; ``after`` calls back so many seconds later."""
 
     send: Callable[[int, int, np.ndarray, Callable[[np.ndarray], None]], None]
     kill: Callable[[int], None]
     forget: Callable[[int], None]
     add: Callable[[int], Server]
     switched: Callable[[Sequence[tuple[int, int]]], None]
+    stop: Callable[[int], None]
+    go_on: Callable[[int], None]
     after: Callable[[float, Callable[[], None]], None]
 
 
@@ -104,9 +121,12 @@ class Manager:
         return not self._missed and not self._changing
 
     def change(self, change: Change) -> None:
-        """Has a server die, leave or join, now."""
+        """Has a server die, leave or join, or a worker die, now."""
         server = change.server
-        if change.event == DIE:
+        if change.is_worker:
+            self.nodes.stop(server)
+            self.nodes.after(self.detect, lambda: self.nodes.go_on(server))
+        elif change.event == DIE:
             del self.servers[server]
             self.nodes.kill(server)
             self._missed.add(server)

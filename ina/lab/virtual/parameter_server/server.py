@@ -37,12 +37,13 @@ def overlaps(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> bool:
 @dataclass
 class Layout:
     """Servers of each range, as all nodes know them. ``since``: the epoch from which on each segment is as it is; ``frozen``:
-    ranges whose messages are dropped, because they are about to change."""
+    ranges whose messages are dropped, because they are about to change; ``gone``: workers that are known to be dead."""
 
     segments: tuple[Segment, ...]
     epoch: int = 0
     since: dict[Segment, int] = field(default_factory=dict)
     frozen: list[tuple[int, int]] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
 
     def of(self, head: Header) -> Segment | None:
         """Returns the segment of a message's range; None: it has changed since the message was sent, or is about to."""
@@ -102,6 +103,11 @@ class Server:
         self._pulls: list[Header] = []
         self._copies, self._born = 0, born
 
+    @property
+    def idle(self) -> bool:
+        """True: all that it has copied along a chain has come to the end of it."""
+        return not self._copying
+
     def receive(self, words: np.ndarray) -> None:
         """Takes a message. One whose range it does not serve, or not yet, is dropped, and one to a server of its number that has
         died or left before it came."""
@@ -141,14 +147,21 @@ class Server:
         if not self.rules.together:
             self._apply(part.begin, part.end, [part], segment)
             return
-        time = part.push.head.time
-        given = self._parts.setdefault(time, [[] for _ in range(self.rules.workers)])
+        given = self._parts.setdefault(part.push.head.time, [[] for _ in range(self.rules.workers)])
         given[part.push.head.sender].append(part)
-        cuts = {bound for parts in given for each in parts for bound in (each.begin, each.end)}
-        bounds = sorted({part.begin, part.end, *(bound for bound in cuts if part.begin < bound < part.end)})
+        self._settle(part.push.head.time, part.begin, part.end, segment)
+
+    def _settle(self, time: int, first: int, last: int, segment: Segment) -> None:
+        """Applies, within a range, the pushes of a time that all workers have given that are not gone; with those of workers that
+        have given theirs before they were gone."""
+        given = self._parts[time]
+        cuts = {bound for worker, parts in enumerate(given) for each in parts
+                for begin, end, _ in self.clock.ranges(worker, each.begin, each.end) for bound in (begin, end)}
+        bounds = sorted({first, last, *(bound for bound in cuts if first < bound < last)})
         for begin, end in zip(bounds, bounds[1:], strict=False):
-            whole = [each for parts in given for each in parts if each.begin <= begin and end <= each.end]
-            if len(whole) == self.rules.workers:
+            whole = [each for worker, parts in enumerate(given) for each in parts
+                     if each.begin <= begin and end <= each.end and self.clock.at(worker, begin) < time]
+            if {each.push.head.sender for each in whole} | self.layout.gone >= set(range(self.rules.workers)) and whole:
                 self._apply(begin, end, whole, segment)
         left = [[each for each in parts if self._lacks(worker, each, time)] for worker, parts in enumerate(given)]
         if any(left):
@@ -215,12 +228,26 @@ class Server:
 
     def _answer(self, head: Header) -> None:
         """Answers a pull, or has it wait until the values are new enough."""
-        if self.clock.least(head.begin, head.end) >= head.time:
+        if self.clock.least(head.begin, head.end, self.layout.gone) >= head.time:
             self._post(head.sender, True, self._state(STATE, head.number, head.begin, head.end), STATE)
         else:
             self._pulls.append(head)
 
     # ---- changes
+
+    def go_on(self) -> None:
+        """Goes on without the workers that are gone: applies what waits for them only, and answers who waits for them only.
+        Ranges that are frozen wait for their next servers, to which workers send again."""
+        for time in sorted(self._parts):
+            parts = [each for parts in self._parts[time] for each in parts]
+            begin, end = min((each.begin for each in parts), default=0), max((each.end for each in parts), default=0)
+            for segment in self.layout.parts(begin, end):
+                if (time in self._parts and self.number == segment.chain[0]
+                        and not overlaps(self.layout.frozen, segment.begin, segment.end)):
+                    self._settle(time, segment.begin, segment.end, segment)
+        pulls, self._pulls = self._pulls, []
+        for pull in pulls:
+            self._answer(pull)
 
     def forget(self, changed: Sequence[tuple[int, int]]) -> None:
         """Forgets pushes, pulls and copies of ranges that have changed: workers send again what was not answered."""

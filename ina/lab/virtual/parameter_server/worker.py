@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,11 +42,12 @@ class Plan:
         """Iterations of each block."""
         return [[t for t, block in enumerate(self.order) if block == each] for each in range(len(self.blocks))]
 
-    def staleness(self, clock: VectorClock, iteration: int) -> int:
-        """Returns how many iterations ago the first one was that a clock lacks a push of, before this one; 0: it lacks none."""
+    def staleness(self, clock: VectorClock, iteration: int, gone: Collection[int]) -> int:
+        """Returns how many iterations ago the first one was that a clock lacks a push of, before this one; 0: it lacks none.
+        Those of workers that are ``gone`` do not count."""
         first = iteration
         for (begin, end), turns in zip(self.blocks, self.turns, strict=True):
-            place = bisect_left(turns, clock.least(begin, end))
+            place = bisect_left(turns, clock.least(begin, end, gone))
             if place < len(turns):
                 first = min(first, turns[place])
         return iteration - first
@@ -87,6 +88,8 @@ class Worker:
         self.number, self.plan, self.layout = number, plan, layout
         self.values, self.clock = first.copy(), VectorClock(workers, len(first))
         self.iteration = 0
+        self.died: float | None = None  # at that time, s
+        self.sent, self.acknowledged = np.zeros(len(first), np.int32), np.zeros(len(first), np.int32)  # times of pushes, by key
         self.staleness: list[int] = []  # at the beginning of each iteration
         self.entries = self.possible = 0  # of pushes: that were sent, and that there were
         self.waits = False
@@ -99,8 +102,8 @@ class Worker:
 
     @property
     def ended(self) -> bool:
-        """True: all iterations have ended, with all that they pushed and pulled."""
-        return self.iteration == len(self.plan.order) and not self._requests
+        """True: it has died, or all iterations have ended, with all that they pushed and pulled."""
+        return self.died is not None or self.iteration == len(self.plan.order) and not self._requests
 
     @property
     def finished(self) -> int:
@@ -110,13 +113,13 @@ class Worker:
     def go_on(self) -> None:
         """Begins the next iteration, if it may."""
         plan = self.plan
-        if self._busy or self.iteration == len(plan.order):
+        if self.died is not None or self._busy or self.iteration == len(plan.order):
             self.waits = False
             return
         self.waits = plan.bound is not None and self.finished < self.iteration - plan.bound
         if self.waits:
             return
-        stale = plan.staleness(self.clock, self.iteration)
+        stale = plan.staleness(self.clock, self.iteration, self.layout.gone)
         if plan.bound is not None and stale > plan.bound:
             raise StaleRead(f"worker {self.number} begins iteration {self.iteration} without a push of {stale} iterations ago, "
                             f"expected at most {plan.bound}")
@@ -126,9 +129,12 @@ class Worker:
         self._compute(self.number, lambda: self._computed(values))
 
     def _computed(self, values: np.ndarray) -> None:
+        if self.died is not None:
+            return
         plan, iteration = self.plan, self.iteration
         begin, end = plan.blocks[plan.order[iteration]]
         self.iteration, self._busy = iteration + 1, False
+        self.sent[begin:end] = iteration + 1
         self._send(self._filtered(_Request(PUSH, iteration, begin, end, values[begin:end])))
         self._send(_Request(PULL, iteration, begin, end, NOTHING))
         self.go_on()
@@ -174,11 +180,16 @@ class Worker:
             pieces, values = read_state(head, words)
             self.values[head.begin : head.end] = values
             self.clock.merge(pieces)
+        else:
+            times = self.acknowledged[request.begin : request.end]
+            np.maximum(times, request.iteration + 1, out=times)
         self._left[request.iteration] -= 1
         self.go_on()
 
     def send_again(self, changed: Sequence[tuple[int, int]]) -> None:
         """Sends again, in the order of their numbers, what has no answer yet and is of ranges that have changed."""
+        if self.died is not None:
+            return
         for number, request in list(self._requests.items()):
             if overlaps(changed, request.begin, request.end):
                 del self._requests[number]
