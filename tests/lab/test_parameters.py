@@ -47,6 +47,9 @@ class Trial:
     filter: str = "none"
     threshold: float = 0.0
     loss: float = 0.0
+    shrink: float = 0.0
+    caching: bool = False
+    divisor: float = 1.0
 
     def pushed(self, worker: int, iteration: int) -> np.ndarray:
         return np.random.default_rng((self.seed, worker, iteration)).integers(1, 97, self.keys).astype(np.float32)
@@ -83,8 +86,9 @@ class Trial:
             mail = Mail(config, network)
             cluster = Cluster(
                 mail, names[: self.workers], names[self.workers :], np.zeros(self.keys, np.float32), self.shape,
-                Plan(list(zip(edges, edges[1:], strict=False)), self.order, self.bound, self.filter, self.threshold),
-                Rules(self.workers, self.keys, self.together, 1.0), lambda worker, iteration, _: self.pushed(worker, iteration),
+                Plan(list(zip(edges, edges[1:], strict=False)), self.order, self.bound, self.filter, self.threshold, self.shrink,
+                     self.caching), Rules(self.workers, self.keys, self.together, self.divisor, self.shrink),
+                lambda worker, iteration, _: self.pushed(worker, iteration),
                 lambda worker: COMPUTING * times.exponential(),
                 read_changes(self.changes, self.shape.servers, self.workers), DETECT, self.seed)
             cluster.run(Timeline())
@@ -93,6 +97,13 @@ class Trial:
                 network.completions()
             network.check()
         return cluster, mail, digest
+
+
+class Alike(Trial):
+    """One in which all pushes are alike: each key's value is the key."""
+
+    def pushed(self, worker: int, iteration: int) -> np.ndarray:
+        return np.arange(self.keys, dtype=np.float32)
 
 
 def drawn(seed: int) -> Trial:
@@ -276,6 +287,70 @@ def test_a_filter_keeps_back_what_it_does_not_send():
     assert 0 < entries < sum(worker.possible for worker in cluster.workers) == trial.workers * trial.steps * trial.keys
 
 
+def pushes(monkeypatch) -> list[tuple[int, int, int, tuple[int, ...]]]:
+    """Returns a list of all pushes with keys that are yet to be sent: worker, range, keys."""
+    sent, words = list[tuple[int, int, int, tuple[int, ...]]](), Worker._words
+
+    def record(worker, number, part):
+        if part.keys is not None:
+            sent.append((worker.number, part.begin, part.end, tuple(part.keys.tolist())))
+        return words(worker, number, part)
+
+    monkeypatch.setattr(Worker, "_words", record)
+    return sent
+
+
+@pytest.mark.parametrize("changes", ["", "0.0003 die 1, 0.0003 join 1, 0.0006 join 4", "0.0002 join 5, 0.0004 die worker 1"])
+@pytest.mark.parametrize("threshold", [0.0, 40.0])
+def test_keys_that_are_those_of_the_push_before_are_not_sent_again(monkeypatch, threshold, changes):
+    """32 bytes and 8 an entry; or, with a signature, 36 and 4. Servers that change forget the lists of ranges that change."""
+    trial = Trial(filter="significant", threshold=threshold, steps=8, bound=1, changes=changes, loss=0.01)
+    sent = pushes(monkeypatch)
+    plain, again = trial.run(), list(sent)
+    sent.clear()
+    cluster, mail, _ = replace(trial, caching=True).run()
+    before, least = dict[tuple[int, int, int], tuple[int, ...]](), 0
+    for worker, begin, end, keys in sent:
+        same = len(keys) > 1 and before.get((worker, begin, end)) == keys
+        least += 36 + 4 * len(keys) if same else 32 + 8 * len(keys)
+        before[worker, begin, end] = keys
+    if not changes:
+        assert sorted(sent) == sorted(again) and plain[0].values().tolist() == cluster.values().tolist()
+        assert mail.bytes["push"] == least <= plain[1].bytes["push"] * (1 if threshold else 0.65)
+    else:
+        assert mail.bytes["push"] >= least
+    if not threshold:
+        assert cluster.values().tolist() == trial.right(cluster).tolist(), "all entries are more than 0, so that all are sent"
+
+
+def test_a_list_of_keys_that_the_server_does_not_have_is_an_error(monkeypatch):
+    monkeypatch.setattr(Server, "_push", lambda server, *rest, push=Server._push: server._lists.clear() or push(server, *rest))
+    with pytest.raises(WrongSum, match=r"push \d+ of worker \d: the server does not have its list of keys"):
+        Trial(filter="significant", caching=True).run()
+
+
+def test_the_random_skip_filter_drops_entries_and_is_right_on_average():
+    """A mean of 800 pushes of each key's value, of which half are sent: within five times the standard error, 1/sqrt(800)."""
+    cluster, mail, _ = Alike(workers=4, keys=50, steps=200, filter="skip", threshold=0.5, shape=Shape(2, 0, 1)).run()
+    assert np.all(cluster.values()[1:] % (2 * np.arange(1, 50)) == 0), "1 / (1 - 0.5) times each"
+    assert np.all(np.abs(cluster.values()[1:] / -np.arange(1, 50) / 800 - 1) < 5 / np.sqrt(800))
+    assert not any(np.any(worker._rest) for worker in cluster.workers)
+    entries = sum(worker.entries for worker in cluster.workers)
+    assert mail.bytes["push"] == 32 * mail.messages["push"] + 8 * entries and 0.48 < entries / 40_000 < 0.52
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_kkt_filter_leaves_out_what_would_leave_zeros_zero(together):
+    """All pushes of a key are alike, between 0 and 96: 0 remains 0 exactly where they are within the shrinking step."""
+    trial = Alike(workers=3, keys=97, steps=6, bound=1, together=together, shape=Shape(3, 1, 1), shrink=40.0, divisor=3.0)
+    every, mail, _ = trial.run()
+    assert not np.any(every.values()[:41]) and np.all(every.values()[41:] < 0)
+    for delta, sent in ((0.0, 56), (10.0, 66), (40.0, 96)):  # of each push: those of more than 40 - delta
+        some, mail, _ = replace(trial, filter="kkt", threshold=delta).run()
+        assert some.values().tolist() == every.values().tolist()
+        assert mail.bytes["push"] == 32 * mail.messages["push"] + 8 * 3 * 6 * sent
+
+
 def test_the_same_seed_gives_the_same_bits_under_loss_and_failures():
     trial = Trial(loss=0.02, changes="0.0003 die 1, 0.0008 join 4", bound=None, together=False)
     (one, _, first), (two, _, again), (_, _, other) = trial.run(), trial.run(), replace(trial, seed=2).run()
@@ -343,6 +418,9 @@ def test_sums_in_the_switch_begin_when_a_worker_has_computed_whatever_is_lost(lo
     ({"aggregate": "each"}, "aggregate = 'each': expected all with consistency = 'sequential'"),
     ({"blocks": 4000}, "blocks = 4000: expected at most 506, the keys"),
     ({"threshold": 0.5}, "threshold = 0.5: expected 0 without"),
+    ({"filter": "skip", "threshold": 1.0}, "threshold = 1.0: expected less than 1 with filter = 'skip'"),
+    ({"filter": "kkt"}, "l1 = 0.0: expected more than 0 with filter = 'kkt'"), ({"key_cache": True}, "key_cache"),
+    ({"filter": "kkt", "l1": 0.1, "lr": 0.5, "threshold": 0.06}, "threshold = 0.06: expected at most 0.05, lr times l1"),
     ({"filter": "random", "threshold": 1.0}, "threshold = 1.0: expected less than 1"), ({"payload": False}, "payload"),
     ({"protocol": "ps"}, "protocol = 'ps'"), ({"topology": "leaf-spine"}, "topology"), ({"jobs": 2}, "jobs"),
     ({"computing": 0.0}, "computing"), ({"steps": 0}, "steps"), ({"stripes": 2}, "stripes"), ({"check": "keyed"}, "check"),

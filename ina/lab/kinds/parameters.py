@@ -112,8 +112,11 @@ class Parameters(Mailing, Computing):
                            "all but the last `bound`, none)", choices=CONSISTENCIES)
     bound: int = key(3, "bounded: iterations before this one that need not be over", Range(0, 1000))
     blocks: int = key(1, "ranges of keys, of which an iteration pushes and pulls one, drawn at random", Range(1, 4096))
-    filter: str = key("none", f"which entries of a push are sent: {', '.join(FILTERS)}; the others wait", choices=tuple(FILTERS))
-    threshold: float = key(0.0, "significant: change that an entry has to exceed; random: part that is not sent", limits.FACTOR)
+    filter: str = key("none", f"which entries of a push are sent: {', '.join(FILTERS)}", choices=tuple(FILTERS))
+    threshold: float = key(0.0, "significant: change that an entry has to exceed; random, skip: part that is not sent; kkt: lr "
+                           "times the paper's delta", limits.FACTOR)
+    key_cache: bool = key(False, "send, of keys that are those of the push before, their signature only")
+    l1: float = key(0.0, "weight of the sum of all parameters' absolute values in what is minimised", limits.FACTOR)
     changes: str = key("", "at what s which server dies, leaves or joins, or which worker dies: '0.5 die 1, 2 join 4, 3 die "
                        "worker 0'; empty: none")
     detect: float = key(0.01, "s until the others notice that one is gone", limits.TIME)
@@ -155,7 +158,12 @@ class Parameters(Mailing, Computing):
         yield self.replicas < self.servers, "replicas", f"less than {self.servers}, the servers"
         yield self.aggregate == "all" or self.consistency != "sequential", "aggregate", "all with consistency = 'sequential'"
         yield self.blocks <= self.task.parameters, "blocks", f"at most {self.task.parameters}, the keys"
-        yield self.filter != "random" or self.threshold < 1, "threshold", "less than 1 with filter = 'random'"
+        yield (self.filter not in ("random", "skip") or self.threshold < 1, "threshold",
+               f"less than 1 with filter = '{self.filter}'")
+        yield self.filter != "kkt" or self.l1 > 0, "l1", "more than 0 with filter = 'kkt'"
+        yield (self.filter != "kkt" or self.threshold <= self.lr * self.l1, "threshold",
+               f"at most {self.lr * self.l1:g}, lr times l1, with filter = 'kkt'")
+        yield not self.key_cache or self.filter != "none", "key_cache", "false without a filter: pushes have no keys"
         yield self.filter != "none" or not self.threshold, "threshold", "0 without a filter"
         yield self.steps >= 1, "steps", "1 or more"
         yield self.computing > 0, "computing", "more than 0"
@@ -242,8 +250,9 @@ def serve(config: Parameters, timeline: Timeline) -> Served:
         mail = Mail(config, network)
         edges = [keys * block // config.blocks for block in range(config.blocks + 1)]
         order = np.random.default_rng((config.seed, 6)).integers(config.blocks, size=config.steps).tolist()
-        plan = Plan(list(zip(edges, edges[1:], strict=False)), order, config.delay_bound, config.filter, config.threshold)
-        rules = Rules(config.workers, keys, config.aggregate == "all", config.workers)
+        plan = Plan(list(zip(edges, edges[1:], strict=False)), order, config.delay_bound, config.filter, config.threshold,
+                    config.lr * config.l1, config.key_cache)
+        rules = Rules(config.workers, keys, config.aggregate == "all", config.workers, config.lr * config.l1)
         ends = [0.0] * config.workers  # of each one's latest step of computing, s
         scores = [(0.0, learner.task.score(learner.first))]
 

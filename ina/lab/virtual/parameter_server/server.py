@@ -22,8 +22,9 @@ from ina.lab.virtual.parameter_server.messages import (
     STATE,
     Header,
     header,
-    pushed_values,
+    pushed,
     read_state,
+    spread,
     state,
 )
 from ina.lab.virtual.parameter_server.ring import Segment
@@ -60,12 +61,14 @@ class Layout:
 @dataclass(frozen=True)
 class Rules:
     """Rules of all servers. ``together``: the pushes of all workers for an iteration are added up, in their order, applied and
-    copied at once; else each by itself. ``divisor``: of what is subtracted from values."""
+    copied at once; else each by itself. ``divisor``: of what is subtracted from values. ``shrink``: by how much values then move
+    towards 0, where pushes of all workers are added up; of fewer, by their part of it (the proximal step of an L1 norm)."""
 
     workers: int
     keys: int
     together: bool
     divisor: float
+    shrink: float = 0.0
 
 
 @dataclass
@@ -101,6 +104,7 @@ class Server:
         self._parts: dict[int, list[list[_Part]]] = {}  # by time, of each worker
         self._copying: dict[int, tuple[int, int, list[tuple[_Push, int]]]] = {}  # range, and what is left less after it
         self._pulls: list[Header] = []
+        self._lists: dict[tuple[int, int, int], np.ndarray] = {}  # keys of the latest push, by worker and range
         self._copies, self._born = 0, born
 
     @property
@@ -130,7 +134,10 @@ class Server:
 
     def _push(self, head: Header, words: np.ndarray, segment: Segment) -> None:
         """Takes what is not in the values yet: clocks tell, and so reject what is sent again."""
-        values, push, fresh = pushed_values(head, words), _Push(head), []
+        keys, entries = pushed(head, words, self._lists.get((head.sender, head.begin, head.end)))
+        if keys is not None:
+            self._lists[head.sender, head.begin, head.end] = keys
+        values, push, fresh = spread(head, keys, entries), _Push(head), []
         for begin, end, time in self.clock.ranges(head.sender, head.begin, head.end):
             if time < head.time:
                 fresh.append(_Part(push, begin, end, values[begin - head.begin : end - head.begin]))
@@ -174,7 +181,11 @@ class Server:
 
     def _apply(self, begin: int, end: int, parts: Sequence[_Part], segment: Segment) -> None:
         total = added([part.values[begin - part.begin : end - part.begin] for part in parts])
-        self.values[begin:end] -= total / np.float32(self.rules.divisor)
+        values = self.values[begin:end]
+        values -= total / np.float32(self.rules.divisor)
+        if self.rules.shrink:
+            shrink = np.float32(self.rules.shrink * len(parts) / self.rules.workers)
+            values[:] = np.sign(values) * np.maximum(np.abs(values) - shrink, 0)
         for part in parts:
             self.clock.set(part.push.head.sender, begin, end, part.push.head.time)
         waiting = [(part.push, end - begin) for part in parts]
@@ -259,6 +270,7 @@ class Server:
                        for time, given in self._parts.items()}
         self._copying = {number: entry for number, entry in self._copying.items() if kept(*entry[:2])}
         self._pulls = [head for head in self._pulls if kept(head.begin, head.end)]
+        self._lists = {place: keys for place, keys in self._lists.items() if kept(*place[1:])}
 
 
 def added(parts: Sequence[np.ndarray]) -> np.ndarray:

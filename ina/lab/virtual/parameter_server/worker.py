@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from ina.lab.virtual.parameter_server.clocks import VectorClock
-from ina.lab.virtual.parameter_server.filters import FILTERS
-from ina.lab.virtual.parameter_server.messages import DENSE, PULL, PUSH, PUSHED, Header, header, read_state
+from ina.lab.virtual.parameter_server.filters import FILTERS, Entries
+from ina.lab.virtual.parameter_server.messages import CACHED, DENSE, PULL, PUSH, PUSHED, Header, header, read_state, signature
 from ina.lab.virtual.parameter_server.server import Layout, overlaps
 from ina.lab.virtual.virtual_network import WrongSum
 
@@ -29,13 +29,16 @@ class StaleRead(WrongSum):
 @dataclass(frozen=True)
 class Plan:
     """Work of every worker. ``blocks``: ranges of keys; ``order``: the block of each iteration; ``bound``: of the delay, in
-    iterations, None: none; ``filter``: a name in FILTERS, with its ``threshold``."""
+    iterations, None: none; ``filter``: a name in FILTERS, with its ``threshold``; ``shrink``: as of the servers' rules;
+    ``caching``: of keys that are those of the push before, their signature is sent."""
 
     blocks: Sequence[tuple[int, int]]
     order: Sequence[int]
     bound: int | None
     filter: str
     threshold: float
+    shrink: float = 0.0
+    caching: bool = False
 
     @cached_property
     def turns(self) -> list[list[int]]:
@@ -97,6 +100,7 @@ class Worker:
         self._rng, self._update, self._compute, self._post = rng, update, compute, post
         self._requests: dict[int, _Request] = {}  # by number
         self._left: Counter[int] = Counter()  # requests without an answer, by iteration
+        self._lists: dict[tuple[int, int], np.ndarray] = {}  # keys of the latest push, by range
         self._numbers = 0
         self._busy = False
 
@@ -140,7 +144,7 @@ class Worker:
         self.go_on()
 
     def _filtered(self, push: _Request) -> _Request:
-        """Returns a push with the entries that the filter lets through; the others are kept, and added to the next ones."""
+        """Returns a push with the entries that the filter lets through; the others wait for the next one, if it keeps them."""
         rule, size = FILTERS[self.plan.filter], push.end - push.begin
         self.possible += size
         if rule is None:
@@ -148,9 +152,14 @@ class Worker:
             return push
         rest = self._rest[push.begin : push.end]
         rest += push.values
-        keys = np.flatnonzero(rule(rest, self.plan.threshold, self._rng))
+        entries = Entries(rest, self.values[push.begin : push.end], self.plan.threshold, self.plan.shrink)
+        keys = np.flatnonzero(rule.sent(entries, self._rng))
         self.entries += len(keys)
         values, rest[keys] = rest[keys], 0
+        if not rule.waits:
+            rest[:] = 0
+        if rule.scaled:
+            values /= np.float32(1 - self.plan.threshold)
         return _Request(PUSH, push.iteration, push.begin, push.end, values, (keys + push.begin).astype(np.int32))
 
     def _send(self, request: _Request) -> None:
@@ -168,6 +177,11 @@ class Worker:
             return head._replace(time=0 if self.plan.bound is None else part.iteration + 1).words()
         if part.keys is None:
             return head._replace(entries=DENSE).words(part.values)
+        place = part.begin, part.end
+        known = self._lists.get(place)
+        self._lists[place] = part.keys
+        if self.plan.caching and len(part.keys) > 1 and known is not None and np.array_equal(known, part.keys):
+            return head._replace(entries=CACHED).words(np.array([signature(known)], np.int32), part.values)
         return head._replace(entries=len(part.keys)).words(part.keys, part.values)
 
     def receive(self, words: np.ndarray) -> None:
@@ -190,6 +204,7 @@ class Worker:
         """Sends again, in the order of their numbers, what has no answer yet and is of ranges that have changed."""
         if self.died is not None:
             return
+        self._lists = {place: keys for place, keys in self._lists.items() if not overlaps(changed, *place)}
         for number, request in list(self._requests.items()):
             if overlaps(changed, request.begin, request.end):
                 del self._requests[number]
