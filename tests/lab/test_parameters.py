@@ -23,6 +23,7 @@ from ina.lab.virtual.parameter_server.server import Rules, Server
 from ina.lab.virtual.parameter_server.worker import Plan, StaleRead, Worker
 from ina.lab.virtual.timeline import Timeline
 from ina.lab.virtual.virtual_network import WrongSum
+from ina.worlds.virtual.network import EndOfTime
 
 pytestmark = pytest.mark.build
 need("cc")
@@ -435,6 +436,11 @@ def test_sums_in_the_switch_begin_when_a_worker_has_computed_whatever_is_lost(lo
 def test_settings_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         replace(BASE, **changes)
+
+
+def test_a_training_that_takes_longer_than_time_lasts_says_so():
+    with pytest.raises(EndOfTime, match=r"virtual time .* s: expected at most 9.223e\+06 s"):
+        replace(BASE, steps=40, computing=1e6, consistency="eventual", aggregate="each").measure()
 
 
 def test_a_lost_range_is_an_error_of_the_command(tmp_path, capsys):

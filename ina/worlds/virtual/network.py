@@ -26,6 +26,19 @@ from ina.net.ports import PS, Faults
 from ina.p4.runtime.embedded import Switch
 
 NEVER = 2**64 - 1
+LAST = 2**63 - 1  # ps: later times are none, so that a deadline after one is not past the largest number
+
+
+class EndOfTime(OverflowError):
+    """A time that the emulator does not have."""
+
+
+def checked(time: int) -> int:
+    """Returns a time, ps. Raises EndOfTime: it is later than the emulator's last one."""
+    if time > LAST:
+        raise EndOfTime(f"virtual time {time / PS:.4g} s: expected at most {LAST / PS:.4g} s, the last that the emulator has; "
+                        "shorten what takes so long, or have fewer steps")
+    return time
 
 
 @dataclass(frozen=True)
@@ -223,6 +236,7 @@ class Network(Closing):
         has it later, or it has none.
 
         OSError (EINVAL): a ``reduction`` that the machine's protocol does not have, or a time before that of an earlier one.
+        EndOfTime: a time that the emulator does not have.
         """
         tensor = ffi.new("struct ina_tensor *")
         given, out = fill_arrays(tensor, source, out, average, tag, reduction, offer, self._workers.get(machine, 0),
@@ -230,7 +244,7 @@ class Network(Closing):
         pieces = None
         if route is not None:
             pieces = route.fill(tensor, self._workers[machine], self._ranks[machine], self._values[machine])
-        ticket = lib.ina_emulator_submit(self.pointer, machine, tensor, self.now if at is None else at)
+        ticket = lib.ina_emulator_submit(self.pointer, machine, tensor, self.now if at is None else checked(at))
         self._check(ticket, f"tensor of {given.size} elements at machine {machine}")
         self._tensors[ticket] = (given, out, pieces)
         if offer is not None:
@@ -277,9 +291,9 @@ class Network(Closing):
         return bool(self._check(lib.ina_emulator_run(self.pointer, until, max_events), "emulator"))
 
     def plan(self, time: int, action: Callable[[], None]) -> None:
-        """Plans an action at ``time`` (ps), after the events and the earlier actions of that time."""
+        """Plans an action at ``time`` (ps), after the events and the earlier actions of that time. Raises EndOfTime."""
+        heapq.heappush(self._agenda, (checked(time), self._actions, action))
         self._actions += 1
-        heapq.heappush(self._agenda, (time, self._actions, action))
 
     def stop_at_completions(self) -> None:
         """Makes `run` also end, with False, when there are completions."""

@@ -11,7 +11,7 @@ from ina.aggregation.worker.errors import JobMismatch, JobTimeout
 from ina.base import paths
 from ina.net.ports import Faults
 from ina.worlds.virtual.fabric import Star
-from ina.worlds.virtual.network import Wire
+from ina.worlds.virtual.network import LAST, EndOfTime, Wire
 
 pytestmark = pytest.mark.build
 need("cc")
@@ -242,3 +242,14 @@ def test_sizes_that_differ_fail_on_every_rank(program):
         done = net.completions()
         assert len(done) == 3
         assert all(isinstance(c.event.error(), JobMismatch) for c in done)
+
+
+def test_a_time_that_the_emulator_does_not_have_is_said_to_be_none(program):
+    with star(program) as net:
+        job = admit(net, 2)
+        for late in (lambda: net.plan(LAST + 1, list), lambda: net.submit(job.machines[0], np.zeros(4, np.int32), at=2**64)):
+            with pytest.raises(EndOfTime, match=r"virtual time .* s: expected at most 9.223e\+06 s, .* have fewer steps"):
+                late()
+        net.plan(LAST, lambda: None)
+        net.submit_all(job, [np.zeros(4, np.int32) for _ in range(2)])
+        assert net.run() and len(net.completions()) == 2

@@ -16,7 +16,7 @@ import numpy as np
 from ina.lab.virtual import virtual_network
 from ina.net.ports import PS
 from ina.worlds.virtual import collectives
-from ina.worlds.virtual.network import NEVER
+from ina.worlds.virtual.network import NEVER, checked
 
 if TYPE_CHECKING:
     from ina.lab.virtual.keys import Virtual
@@ -54,9 +54,9 @@ class Mail:
         return max(self._clock, self.network.now)
 
     def plan(self, after: float, action: Callable[[], None]) -> None:
-        """Plans an action, ``after`` s from now."""
+        """Plans an action, ``after`` s from now. Raises EndOfTime: so late is no time."""
         self._actions += 1
-        heapq.heappush(self._agenda, (self.now + round(after * PS), self._actions, action))
+        heapq.heappush(self._agenda, (checked(self.now + round(after * PS)), self._actions, action))
 
     def run(self, timeline: Timeline, done: Callable[[], bool]) -> None:
         """Delivers messages and does what is planned until ``done``.
