@@ -9,7 +9,8 @@ In every run, what a worker reads is compared with all updates that any worker h
 an embedding's server checks the copy's clock, as in the authors' code, which compares clocks at the server: what others make
 while the answer is on its way, or while those of other servers are, is beyond them, however much it is. So at each read the copy
 may lack no more than the bounds allow of what there was at that check, and what it lacks of all that there is by then is counted.
-At the end the servers have every update. """
+At the end the servers have every update.
+"""
 
 from __future__ import annotations
 
