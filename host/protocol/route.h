@@ -13,7 +13,9 @@
  * use to anybody, and members of q know nothing of those of q - 2W. So, from the first packet f of such a tensor to 2W behind its last,
  * the last packet of every window (q mod W = W - 1) has all workers as members, as f has, and both are *gates*: a worker
  * sends a gate when all of its packets before are answered, and a packet behind f when f is answered and, from f + 2W on, the gate that ends the
- * window of q - 2W. An answered gate says that all workers have sent it, so nobody waits for anything before it.
+ * window of q - 2W. An answered gate says that all workers have sent it, so nobody waits for anything before it. Partial tensors that
+ * begin before the gates of the last one end go on with these, and f is the first one's; no gate comes before the job's first 2W
+ * packets, whose rows are fresh.
  */
 #ifndef INA_ROUTE_H
 #define INA_ROUTE_H
@@ -60,7 +62,7 @@ static inline uint64_t ina_route_gate_before(const struct ina_tensors *ts, uint3
 {
     const struct ina_gates *gates = &ts->gates[handle];
     const uint64_t reuse = 2ull * ts->window;
-    if (seq <= gates->from || seq >= gates->until)
+    if (seq <= gates->from || seq >= gates->until || seq < reuse)
         return UINT64_MAX;
     return seq - gates->from < reuse ? gates->from : (seq - reuse) | (ts->window - 1);
 }

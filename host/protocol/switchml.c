@@ -189,8 +189,10 @@ static __attribute__((noinline)) void open_gates(struct state *st, const struct 
     is_drained(st, ts->next_seq);
     const uint32_t index = (uint32_t)(st->answered & (st->base.config.slots - 1));
     if (slots[index].state == BLOCKED && slots[index].seq == st->answered && ina_route_is_gate(ts, slots[index].op, st->answered)
-        && !ts->op[slots[index].op].mismatch)
+        && !ts->op[slots[index].op].mismatch) {
         settle(st, tensors, index, now);
+        ina_slots_tail(st)->cursor = index; /* what is behind it may have to wait for it: it goes first */
+    }
 }
 
 static uint64_t lowest(const struct state *st)

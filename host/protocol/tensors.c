@@ -246,8 +246,8 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     times->started[handle] = 0;
     ts->ops_end++;
     ts->next_seq += op->unanswered;
-    if (op->partial)
-        ts->latest = (struct ina_gates){op->first, ts->next_seq + 2ull * ts->window};
+    if (op->partial) /* those that follow each other have one row of gates */
+        ts->latest = (struct ina_gates){op->first < ts->latest.until ? ts->latest.from : op->first, ts->next_seq + 2ull * ts->window};
     ts->gates[handle] = ts->latest;
     return handle;
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capabilities import need
+from plants.planting import Plant, planted
 
 from ina.aggregation import protocols
 from ina.aggregation.wire import layout
@@ -19,7 +20,7 @@ from ina.aggregation.worker import JobMismatch, Route, Worker, WorkerConfig
 from ina.aggregation.worker.route import PIECE
 from ina.base import paths
 from ina.base.native import ffi, lib
-from ina.net.ports import Faults
+from ina.net.ports import PS, Faults
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Program
 from ina.topology import load
@@ -124,6 +125,56 @@ def test_all_kinds_are_right_whatever_happens_on_the_way(program, topology, faul
             arrays = [np.arange(500, dtype=np.int32) * (rank + 1) for rank in range(n)]
             fabric.all_reduce(admitted, arrays).raise_failed()
             assert all(np.array_equal(array, np.arange(500) * sum(range(1, n + 1))) for array in arrays)
+
+
+@pytest.mark.parametrize("slots", [1, 2, SLOTS])
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
+def test_tensors_that_nobody_waits_for_follow_each_other(program, faults, slots):
+    """Of all kinds, and sums for all, in any order: of most blocks some workers alone are members, and rows go from tensor to
+    tensor."""
+    rng = np.random.default_rng(slots)
+    with Fabric(program, STAR, pool=16, faults=faults, seed=7, protocol="receivers") as fabric:
+        admitted = fabric.admit([host.name for host in STAR.hosts], slots, VALUES, rto_min=50e-6, rto_max=2e-3, timeout=60.0)
+        for _ in range(3):
+            results = [result for _ in range(24) for result in submit_one_of_any_kind(fabric, admitted, rng)]
+            fabric.run()
+            assert all(each.event.error() is None for each in fabric.completions())
+            for number, (name, array, right) in enumerate(results):
+                np.testing.assert_array_equal(array, right, err_msg=f"{name}, result {number}")
+
+
+def submit_one_of_any_kind(fabric: Fabric, admitted, rng: np.random.Generator) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """Submits a tensor at all workers; returns its name, and for each worker the array and what it must be."""
+    n = len(admitted.machines)
+    pieces, root = (rng.integers(0, 4 * VALUES, n) * (rng.random(n) < 0.8)).tolist(), int(rng.integers(n))
+    name = str(rng.choice([*UP, "all_to_all", "sum", "gather", "scatter"]))
+    if name == "all_to_all":
+        sizes = (rng.integers(0, 3 * VALUES, (n, n)) * (rng.random((n, n)) < 0.8)).tolist()
+        moved = [exchanged(sizes, rank) for rank in range(n)]
+        for rank, (array, _) in enumerate(moved):
+            fabric.submit_one(admitted, rank, array, route=Route.all_to_all(sizes, rank, VALUES))
+        return [(name, *each) for each in moved]
+    arrays = [rng.integers(-1000, 1000, sum(pieces), np.int32) for _ in range(n)]
+    right = [np.sum(arrays, axis=0, dtype=np.int32)] * n if name == "sum" else expected(name, arrays, pieces, root)
+    fabric.submit_all(admitted, arrays, route=None if name == "sum" else routes(pieces, root)[name])
+    return [(name, *each) for each in zip(arrays, right, strict=True)]
+
+
+def test_tensors_that_follow_each_other_do_not_wait_for_answers_between():
+    """Ten scatters of a packet for each of three, on wires of 1 ms: all are over after the time of one, whichever rows they take:
+    those of the job's first two windows, and those after a window of sums for all."""
+    with Fabric(compiled("receivers.p4", 64), load("star", hosts=3, delay=1e-3), pool=64, protocol="receivers") as fabric:
+        admitted = fabric.admit([host.name for host in STAR.hosts], 64, VALUES, rto_min=1.0, rto_max=1.0, rto_fixed=True)
+        for before in (0, 3 * 64):
+            if before:
+                fabric.all_reduce(admitted, [np.ones(before * VALUES, np.int32)] * 3).raise_failed()
+            arrays, began = [np.arange(3 * VALUES, dtype=np.int32) for _ in range(3)], fabric.now
+            for _ in range(10):
+                fabric.submit_all(admitted, arrays, route=Route.scatter(0, [VALUES] * 3))
+            fabric.run()
+            assert all(each.event.error() is None for each in fabric.completions())
+            round_trips = (fabric.now - began) / (4e-3 * PS)
+            assert round_trips < (2.1 if before else 1.1), "the first of a row of them waits, if rows may be in use"
 
 
 # ---- bytes
@@ -279,11 +330,20 @@ def test_links_between_switches_carry_what_lies_below_them(program):
 
 
 def walk(source: str, topology, name: str, slots: int = 1, **options):
-    """Workers with one tensor along a route, then one for all: two blocks at one, one at the others. Of an all-to-all, two."""
+    """Workers with one tensor along a route, then one for all: two blocks at one, one at the others. Of an all-to-all, two.
+    "in a row": tensors with one member, or two, for each block, before and behind one for all."""
     hosts = len(topology.hosts)
     pieces = [VALUES + 1] + [VALUES] * (hosts - 1)
     arrays = [np.arange(sum(pieces), dtype=np.int32) + 1000 * 4**rank for rank in range(hosts)]
     total = np.sum(arrays, axis=0, dtype=np.int32)
+    if name == "in a row":
+        ways = [(each, root) for root in range(2) for each in ("scatter", "gather")]
+        right = {way: expected(way[0], arrays, pieces, way[1], [np.zeros_like(array) for array in arrays]) for way in ways}
+        work = [[Tensor(array, right[way][rank], route=routes(pieces, way[1])[way[0]]) for way in ways]
+                for rank, array in enumerate(arrays)]
+        for rank, each in enumerate(work):
+            each.insert(3, Tensor(arrays[rank], total))
+        return job(compiled(source, slots), topology, protocol="receivers", slots=slots, work=work, check="sum", **options)
     if name == "all_to_all":
         sizes = [[VALUES * (1 + (source == 0)) for target in range(hosts)] for source in range(hosts)]
         moved = [exchanged(sizes, rank, np.zeros) for rank in range(hosts)]
@@ -310,7 +370,7 @@ def test_every_interleaving_of_two_workers(name, source):
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("name", ["gather", "scatter", "all_to_all"])
+@pytest.mark.parametrize("name", ["gather", "scatter", "all_to_all", "in a row"])
 def test_every_interleaving_of_three_workers_of_whom_two_have_a_block(name, source):
     """Nobody takes a row that others need: with two slots, every other packet is one that all send."""
     explorer = walk(source, STAR, name, slots=2)
@@ -322,13 +382,38 @@ def test_every_interleaving_of_three_workers_of_whom_two_have_a_block(name, sour
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("name", ["reduce_scatter", "all_gather", "scatter", "all_to_all"])
+@pytest.mark.parametrize("name", ["reduce_scatter", "all_gather", "scatter", "all_to_all", "in a row"])
 def test_random_ways_in_a_tree_and_with_switches_that_lose_their_state(name, source):
     for topology, restarts in ((LEAVES, False), (PAIR, True), (LEAVES, True), (STAR, True)):
         explorer = walk(source, topology, name, slots=1 + (topology is STAR), restarts=restarts)
         for seed in range(20):
             report = explorer.wander(random.Random(seed), 200, finish=not restarts)
             assert report.violation is None, "\n".join((report.violation, *report.steps))
+
+
+ROUTE, TENSORS = "host/protocol/route.h", "host/protocol/tensors.c"
+GATES = {
+    "rows that are in use are taken for fresh ones": Plant(ROUTE, "|| seq < reuse)", "|| seq < 8 * reuse)", protocol="receivers"),
+    "a gate of the window before is enough": Plant(
+        ROUTE, "(seq - reuse) | (ts->window - 1);", "((seq - reuse) | (ts->window - 1)) - ts->window;", protocol="receivers"),
+    "tensors that follow have gates that end before them": Plant(
+        TENSORS, "ts->latest.from : op->first, ts->next_seq + 2ull * ts->window};",
+        "ts->latest.from : op->first, op->first < ts->latest.until ? op->first : ts->next_seq + 2ull * ts->window};",
+        protocol="receivers"),
+}
+
+
+@pytest.mark.judge
+@pytest.mark.parametrize("name", GATES)
+def test_seeded_defects_of_gates_are_found(name, tmp_path):
+    with planted(GATES[name], tmp_path):
+        explorer = walk("receivers.p4", STAR, "in a row", slots=2)
+        report = explorer.explore(9, Budget(losses=1, duplicates=1, timeouts=1))
+        for seed in range(100 if report.violation is None else 0):
+            report = explorer.wander(random.Random(seed), 400)
+            if report.violation:
+                break
+    assert report.violation is not None
 
 
 # ---- workers alone

@@ -46,16 +46,22 @@ def describe(frame: bytes) -> str:
 
 
 def work_of(name: str, workers: int, job: int) -> list[list[Tensor]]:
-    """Returns each worker's tensors: one along a route, with two blocks at worker 0 and one at others, then one for all."""
+    """Returns each worker's tensors: one along a route, with two blocks at worker 0 and one at others, then one for all. "in a
+    row": those that are scattered and gathered by turns, then one for all, then one that is gathered."""
     pieces = [VALUES + 1] + [VALUES] * (workers - 1)
     arrays = [np.arange(sum(pieces), dtype=np.int32) + 1000 * 4**rank + job for rank in range(workers)]
     total = np.sum(arrays, axis=0, dtype=np.int32)
     root, owner = 1, np.repeat(np.arange(workers), pieces)
     ways = {"reduce": Route.reduce(root), "reduce_scatter": Route.reduce_scatter(pieces), "broadcast": Route.broadcast(root),
             "all_gather": Route.all_gather(pieces), "gather": Route.gather(root, pieces), "scatter": Route.scatter(root, pieces)}
-    work = []
+    work: list[list[Tensor]] = []
     for rank, own in enumerate(arrays):
         mine, zeros = owner == rank, np.zeros_like(own)
+        if name == "in a row":
+            scattered = Tensor(own, zeros if rank == root else np.where(mine, arrays[root], 0), route=ways["scatter"])
+            gathered = Tensor(own, np.where(mine, 0, np.choose(owner, arrays)) if rank == root else zeros, route=ways["gather"])
+            work.append([scattered, gathered, scattered, gathered, Tensor(own, total), gathered])
+            continue
         if name == "all_to_all":
             sizes = [[VALUES * (1 + (source == 0)) for _ in range(workers)] for source in range(workers)]
             sent = sum(sizes[rank])
@@ -115,7 +121,7 @@ def test_every_interleaving_of_two_workers(name):
         right(explorer.wander(random.Random(seed), 200))
 
 
-@pytest.mark.parametrize("name", ["gather", "scatter", "all_to_all"])
+@pytest.mark.parametrize("name", ["gather", "scatter", "all_to_all", "in a row"])
 def test_every_interleaving_of_three_workers_of_whom_two_have_a_block(name):
     """Nobody takes a row that others need: with two slots, every other packet is one that all send."""
     explorer = walk(name, 3, slots=2, pool=2)
