@@ -7,8 +7,10 @@ Each worker has as many experts as the others, and as many tokens in each batch,
     agree      a maximum for each token whose outputs several other workers have (there: of its exponents)
     combine    each of them sends one row up, and the switch adds them up: one row comes down
 
-With ``overlap`` a batch is dispatched while the one before it is combined, so that links are busy in both directions. Rows are
-int32; every row that comes, and every sum, is compared with the right one. Beside the time stands that of an all-to-all between
+With ``overlap`` a batch is dispatched as soon as a worker has the rows of the one before, and combined meanwhile, so that links are
+busy in both directions; experts are gathered one batch ahead. Each phase has a job of its own, so none waits for another's packets in
+a NIC that takes turns (key `nic`). Rows are int32; every row that comes, and every sum, is compared with the right one. Beside the
+time stands that of an all-to-all between
 the hosts on the same network: it sends a token once to each of those workers, too, but from its own host, and brings back a row
 from each; and, where switches have several workers each, that of an all-to-all in two levels, for which the workers at a switch
 are a server (ina/worlds/virtual/exchanges.py).
@@ -39,6 +41,9 @@ from ina.lab.virtual.timeline import Timeline
 from ina.lab.virtual.virtual_network import WrongSum
 from ina.worlds.virtual import collectives, exchanges
 from ina.worlds.virtual.fabric import Fabric
+
+AHEAD = 3  # batches that a worker has dispatched and not combined, at most: it has their rows
+JOBS = ("dispatch", "agree", "combine")  # each has the phase of its name, the first one the gather, too
 
 
 @dataclass
@@ -79,6 +84,8 @@ class Mixture:
 class Experts(Routed):
     """Tokens that go to their experts and back, in virtual time."""
 
+    streams = len(JOBS)
+
     kind: str = key("experts", "what is done: experts", choices=("experts",))
     name: str = key("experts", "the results folder's name begins with it")
     experts: int = key(64, "of all workers, each of which has as many", Range(2, 1 << 15, "their numbers have 15 bits"))
@@ -87,7 +94,7 @@ class Experts(Routed):
     tokens: int = key(64, "of each worker in a batch", Range(1, 1 << 16))
     hidden: int = key(1024, "int32 of a token, and of an expert's output", limits.ELEMENTS)
     batches: int = key(4, "one after the other", Range(1, 1000))
-    overlap: bool = key(True, "a batch is dispatched while the one before it is combined")
+    overlap: bool = key(True, "a batch is dispatched while others before it are combined")
 
     rows = (
         Row("time_ms", "dispatch and combine, all batches, ms", "ms", "{:.4f}"),
@@ -174,10 +181,10 @@ class _Part:
 
 
 class _Run(Driven[_Part]):
-    """One job gathers and dispatches, and one agrees and combines."""
+    """One job gathers and dispatches, one agrees, and one combines."""
 
     def __init__(self, config: Experts, network: Fabric, place: virtual_network.Place):
-        super().__init__(config, network, place, ("out", "back"))
+        super().__init__(config, network, place, JOBS)
         self.config = config
         self.batches = [_Batch(config, number) for number in range(config.batches)]
         self._begun: set[tuple[int, str, int]] = set()  # dispatches, and what comes before a combine: batch, phase, worker
@@ -207,7 +214,7 @@ class _Run(Driven[_Part]):
             if route is None:  # nothing travels
                 self._go_on(number, phase, worker)
                 return
-        self.submit("out" if phase in ("gather", "dispatch") else "back", _Part(phase, number), worker, memory,
+        self.submit(phase if phase in JOBS else "dispatch", _Part(phase, number), worker, memory,
                     tag=4 * number + list(batch.done).index(phase), route=route,
                     reduction=protocols.MAX if phase == "agree" else protocols.SUM)
 
@@ -243,25 +250,26 @@ class _Run(Driven[_Part]):
         done[phase].add(worker)
         if len(done["combine"]) == self.config.workers:
             vars(self.batches[number]).pop("values", None)  # for the memory
-        if phase == "dispatch":
-            self._begin(number + 1, "gather", worker)
-        elif phase == "agree":
+        if phase == "agree":
             self._begin(number, "combine", worker)
-        for each in range(number, min(number + 2, len(self.batches))):
-            for next_phase, may_begin in (("agree", self._may_agree), ("dispatch", self._may_dispatch)):
+        for next_phase, may_begin in (("dispatch", self._may_dispatch), ("agree", self._may_agree)):
+            for each in range(number, min(number + AHEAD + 1, len(self.batches))):
                 if (each, next_phase, worker) not in self._begun and may_begin(each, worker):
                     self._begun.add((each, next_phase, worker))
+                    if next_phase == "dispatch":
+                        self._begin(each + 1, "gather", worker)
                     self._begin(each, next_phase, worker)
 
     def _may_dispatch(self, number: int, worker: int) -> bool:
-        """Tells whether a worker knows all experts of a batch, and the batch before is over as far as it must be."""
+        """Tells whether a worker knows all experts of a batch, and the batches before are over as far as they must be."""
         before = "dispatch" if self.config.overlap else "combine"
         return (worker in self.batches[number].done["gather"]
-                and (number == 0 or worker in self.batches[number - 1].done[before]))
+                and (number == 0 or worker in self.batches[number - 1].done[before])
+                and (number < AHEAD or worker in self.batches[number - AHEAD].done["combine"]))
 
     def _may_agree(self, number: int, worker: int) -> bool:
-        """Tells whether a worker has the batch's rows, and has begun to combine the batch before: so their job has the same order
-        at all workers."""
+        """Tells whether a worker has the batch's rows, and the maxima of the batch before: so agreements and combines have the same
+        order at all workers."""
         return (worker in self.batches[number].done["dispatch"]
                 and (number == 0 or worker in self.batches[number - 1].done["agree"]))
 
@@ -361,7 +369,7 @@ def run_batches(config: Experts, timeline: Timeline) -> Mixture:
         WrongSum: a row or a sum is not the right one.
     """
     limits.must_fit(f"tokens = {config.tokens}, hidden = {config.hidden}: rows that are on their way",
-                    2 * (1 + config.top) * config.workers * config.tokens * INT32.bytes(config.hidden))
+                    AHEAD * (1 + config.top) * config.workers * config.tokens * INT32.bytes(config.hidden))
     place = virtual_network.place(config)
     with virtual_network.fabric(config, place) as network:
         run = _Run(config, network, place)

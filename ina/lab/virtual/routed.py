@@ -1,11 +1,11 @@
-"""Base of the kinds of two jobs with routes: one may fill the links up from the workers while the other fills those down."""
+"""Base of the kinds of several jobs with routes: one may fill the links up from the workers while another fills those down."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,9 @@ Part = TypeVar("Part")  # of a kind's work, that one worker submits at once
 
 @dataclass(frozen=True)
 class Routed(Networked):
-    """Keys and checks of kinds with two jobs on routes."""
+    """Keys and checks of kinds with ``streams`` jobs on routes."""
+
+    streams: ClassVar[int] = 2
 
     protocol: str = key(protocols.routed()[0], "what switch and workers speak: one with routes", choices=protocols.routed())
     workers: int = key(8, "workers, each at a host of its own", Range(2, BITMAP, "what the sets of a route have room for"))
@@ -43,8 +45,8 @@ class Routed(Networked):
 
     @property
     def window(self) -> int:
-        """Slots of each of the two jobs."""
-        return self.window_of(2)
+        """Slots of each of the jobs."""
+        return self.window_of(self.streams)
 
     def why(self, run: dict, summary: dict) -> Finding:
         return bottleneck.network(self, run, 1.0, summary["time_ms"])
