@@ -240,7 +240,7 @@ class Asynchronous(Offering):
 
     @property
     def reported(self) -> int:
-        """Numbers behind an update in a sum: the workers' speeds, or their losses and how old these are, where methods need them."""
+        """Numbers behind an update in a sum, where methods need them: the workers' speeds, or losses and how old these are."""
         return self.workers * (2 if self.way.foresees else self.way.balances or self.way.adapts)
 
     def rate_at(self, done: int) -> float:

@@ -7,13 +7,13 @@ Each worker has as many experts as the others, and as many tokens in each batch,
     agree      a maximum for each token whose outputs several other workers have (there: of its exponents)
     combine    each of them sends one row up, and the switch adds them up: one row comes down
 
-With ``overlap`` a batch is dispatched as soon as a worker has the rows of the one before, and combined meanwhile, so that links are
-busy in both directions; experts are gathered one batch ahead. Each phase has a job of its own, so none waits for another's packets in
-a NIC that takes turns (key `nic`). Rows are int32; every row that comes, and every sum, is compared with the right one. Beside the
-time stands that of an all-to-all between
-the hosts on the same network: it sends a token once to each of those workers, too, but from its own host, and brings back a row
-from each; and, where switches have several workers each, that of an all-to-all in two levels, for which the workers at a switch
-are a server (ina/worlds/virtual/exchanges.py).
+With ``overlap`` a batch is dispatched as soon as a worker has the rows of the one before, and combined meanwhile, so that links
+are busy in both directions; experts are gathered a batch ahead. Dispatches, agreements and combines are jobs of their own, so none
+waits for another's packets in a NIC that takes turns (key `nic`). Rows are int32; every row that comes, and every sum, is
+compared with the right one. Beside the time stands that of an all-to-all between the hosts on the same network: it sends a token
+once to each of those workers, too, but from its own host, and brings back a row from each; and, where switches have several
+workers each, that of an all-to-all in two levels, for which the workers at a switch are a server
+(ina/worlds/virtual/exchanges.py).
 """
 
 from __future__ import annotations
@@ -268,8 +268,8 @@ class _Run(Driven[_Part]):
                 and (number < AHEAD or worker in self.batches[number - AHEAD].done["combine"]))
 
     def _may_agree(self, number: int, worker: int) -> bool:
-        """Tells whether a worker has the batch's rows, and the maxima of the batch before: so agreements and combines have the same
-        order at all workers."""
+        """Tells whether a worker has the batch's rows, and the maxima of the batch before: so that agreements and combines
+        have the same order at all workers."""
         return (worker in self.batches[number].done["dispatch"]
                 and (number == 0 or worker in self.batches[number - 1].done["agree"]))
 

@@ -32,8 +32,9 @@ from ina.base.settings import key
 from ina.lab import limits
 from ina.lab.kind import Check, Finding, Measured, Row
 from ina.lab.virtual import virtual_network
+from ina.lab.virtual.computing import DRAWN
 from ina.lab.virtual.nurd import Nurd
-from ina.lab.virtual.offering import DRAWN, Offering
+from ina.lab.virtual.offering import Offering
 from ina.lab.virtual.simulated import SUMS, sums
 from ina.lab.virtual.timeline import Timeline
 from ina.lab.virtual.virtual_network import WrongSum

@@ -34,11 +34,10 @@ from ina.lab.kind import Check, Finding, Measured, Row
 from ina.lab.results import report
 from ina.lab.virtual import virtual_network
 from ina.lab.virtual.balancing import ROLLOUT, Balancing
+from ina.lab.virtual.computing import Computing
 from ina.lab.virtual.learning import Task
 from ina.lab.virtual.merged_updates import Age, UpdateJudge, update_words, values_of
-from ina.lab.virtual.offering import DRAWN
 from ina.lab.virtual.timeline import Timeline
-from ina.lab.virtual.virtual_network import Networked
 from ina.net.ports import PS
 from ina.worlds.virtual.network import NEVER, Completion
 from ina.worlds.virtual.updates import HEAD, OVERHEAD, Updates
@@ -105,7 +104,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class UpdateTraining(Networked):
+class UpdateTraining(Computing):
     """Training by updates that wait before a slow wire to their server, in virtual time."""
 
     kind: str = key("updates", "what is done: updates", choices=("updates",))
@@ -118,8 +117,6 @@ class UpdateTraining(Networked):
     server_rate: float = key(2e6, "of the wire from the switch to the server, bit/s", limits.RATE)
     queue: int = key(10_000, "of each wire, bytes; 0: no limit; not of a topology's file", limits.BYTES)
     computing: float = key(0.01, "s that a worker computes in a step, on average", limits.TIME)
-    distribution: str = key("exponential", f"of these times: {', '.join(DRAWN)}", choices=tuple(DRAWN))
-    straggler: float = key(1.0, "how many times slower worker 0 computes", Range(1, 1000))
     updates: int = key(4000, "stop when the server has so many workers' updates", limits.STEPS)
     task: str = key("cartpole", "what is learnt: classes (of points) or cartpole (to balance a pole; reinforcement learning)",
                     choices=tuple(TASKS))
@@ -263,8 +260,7 @@ class _Run:
     def compute(self, worker: _Worker) -> None:
         """Has a worker compute an update, and then the next one, until the server has all."""
         config = self.config
-        slow = config.straggler if worker.number == 0 else 1.0
-        seconds = slow * config.computing * DRAWN[config.distribution](worker.times)
+        seconds = config.seconds(worker.number, worker.times)
         values = self.task.update(worker.parameters, worker.number, worker.data, config.batch, config.lr, 1)
         begun = self.now / PS
         worker.spans.append((f"compute at version {worker.version}", begun, begun + seconds))
