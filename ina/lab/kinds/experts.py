@@ -8,8 +8,8 @@ Each worker has as many experts as the others, and as many tokens in each batch,
     combine    each of them sends one row up, and the switch adds them up: one row comes down
 
 With ``overlap`` a batch is dispatched as soon as a worker has the rows of the one before, and combined meanwhile, so that links
-are busy in both directions; experts are gathered a batch ahead. Dispatches, agreements and combines are jobs of their own, so none
-waits for another's packets in a NIC that takes turns (key `nic`). Rows are int32; every row that comes, and every sum, is
+are busy in both directions; experts are gathered a batch ahead. Dispatches, agreements and combines are jobs of their own, so
+none waits for another's packets in a NIC that takes turns (key `nic`). Rows are int32; every row that comes, and every sum, is
 compared with the right one. Beside the time stands that of an all-to-all between the hosts on the same network: it sends a token
 once to each of those workers, too, but from its own host, and brings back a row from each; and, where switches have several
 workers each, that of an all-to-all in two levels, for which the workers at a switch are a server

@@ -130,7 +130,7 @@ def test_all_kinds_are_right_whatever_happens_on_the_way(program, topology, faul
 @pytest.mark.parametrize("slots", [1, 2, SLOTS])
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
 def test_tensors_that_nobody_waits_for_follow_each_other(program, faults, slots):
-    """Of all kinds, and sums for all, in any order: of most blocks some workers alone are members, and rows go from tensor to
+    """All kinds, and sums for all, in any order: of most blocks some workers alone are members, and rows go from tensor to
     tensor."""
     rng = np.random.default_rng(slots)
     with Fabric(program, STAR, pool=16, faults=faults, seed=7, protocol="receivers") as fabric:
