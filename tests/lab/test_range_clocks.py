@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from ina.lab.virtual.parameter_server import ring
 from ina.lab.virtual.parameter_server.clocks import VectorClock
-from ina.lab.virtual.parameter_server.filters import FILTERS
+from ina.lab.virtual.parameter_server.filters import FILTERS, Entries
 from ina.lab.virtual.parameter_server.messages import (
+    CACHED,
     COPIED,
     COPY,
     DENSE,
@@ -17,12 +18,15 @@ from ina.lab.virtual.parameter_server.messages import (
     STATE,
     Header,
     header,
-    pushed_values,
+    pushed,
     read_state,
+    signature,
+    spread,
     state,
     state_bytes,
 )
 from ina.lab.virtual.parameter_server.server import Layout, Rules, Server
+from ina.lab.virtual.virtual_network import WrongSum
 
 pytestmark = pytest.mark.fast
 KEYS, WORKERS = 24, 3
@@ -100,14 +104,20 @@ def test_messages_are_read_as_they_were_written():
     assert pieces == clock.pieces(2, 7) and again.tobytes() == values.tobytes()
     assert words.nbytes == state_bytes(5, 4) == 4 * (8 + 4 * 4 + 5)
     dense = Header(PUSH, 1, 0, 0, 2, 7, 1, DENSE).words(values)
-    sparse = Header(PUSH, 1, 0, 0, 2, 7, 1, 2).words(np.array([3, 6], np.int32), values[:2])
-    assert pushed_values(header(dense), dense).tobytes() == values.tobytes()
-    assert pushed_values(header(sparse), sparse).tolist() == [0, values[0], 0, 0, values[1]]
+    keys = np.array([3, 6], np.int32)
+    sparse = Header(PUSH, 1, 0, 0, 2, 7, 1, 2).words(keys, values[:2])
+    cached = Header(PUSH, 1, 0, 0, 2, 7, 1, CACHED).words(np.array([signature(keys)], np.int32), values[:2])
+    for words, known, right in ((dense, None, values.tolist()), (sparse, None, [0, values[0], 0, 0, values[1]]),
+                                (cached, keys, [0, values[0], 0, 0, values[1]])):
+        assert spread(header(words), *pushed(header(words), words, known)).tolist() == right
+    for known in (None, keys + 1):
+        with pytest.raises(WrongSum, match="does not have its list of keys"):
+            pushed(header(cached), cached, known)
 
 
 def test_a_server_that_comes_back_is_not_told_of_copies_that_an_earlier_one_has_sent():
     layout, posted = Layout((ring.Segment(0, 4, (0, 1)),), epoch=3), []
-    server = Server(0, Rules(1, 4, True, 1.0), layout, np.zeros(4, np.float32), lambda *message: posted.append(message))
+    server = Server(0, Rules(1, 4, True, 1.0), layout, np.zeros(4, np.float32), lambda *message: posted.append(message), born=3)
     server.receive(Header(PUSH, 7, 0, 3, 0, 4, 1, DENSE).words(np.ones(4, np.float32)))
     assert [(number, kind) for number, _, _, kind in posted] == [(1, COPY)] and server.values.tolist() == [-1] * 4
     copy = header(posted.pop()[2])
@@ -118,6 +128,10 @@ def test_a_server_that_comes_back_is_not_told_of_copies_that_an_earlier_one_has_
 
 def test_filters_choose_what_they_say():
     values, rng = np.array([0.5, -2.0, 1.0, 0.0], np.float32), np.random.default_rng(1)
-    assert FILTERS["significant"](values, 0.5, rng).tolist() == [False, True, True, False]
-    sent = FILTERS["random"](np.zeros(20_000, np.float32), 0.7, rng).mean()
-    assert abs(sent - 0.3) < 5 * (0.3 * 0.7 / 20_000) ** 0.5
+    weights = np.array([0, 0, 0, 3], np.float32)
+    assert FILTERS["significant"].sent(Entries(values, weights, 0.5, 0.0), rng).tolist() == [False, True, True, False]
+    assert FILTERS["kkt"].sent(Entries(values, weights, 0.1, 1.2), rng).tolist() == [False, True, False, True]
+    for name in ("random", "skip"):
+        many = np.zeros(20_000, np.float32)
+        sent = FILTERS[name].sent(Entries(many, many, 0.7, 0.0), rng).mean()
+        assert abs(sent - 0.3) < 5 * (0.3 * 0.7 / 20_000) ** 0.5
