@@ -27,10 +27,10 @@
  *
  * A result brings `interval` back to what the round trips say: smoothed, with their variation (RFC 6298 §2; Karn's rule: no
  * samples from packets sent twice). Packets that were waiting when a probe was sent are no samples either: they waited for a
- * worker, not for the path. So after a probe without a `pending` reply the round trips say nothing new until a packet sent after it has its
- * result, and the interval stays as it is till then (as in RFC 6298 §5), and doubles before each further wait: a path that has become
- * longer is probed a logarithmic number of times. Not where only silence shows losses, which would be found late. The open packet of a
- * tensor with a route is no sample where packets with values follow it: they take longer.
+ * worker, not for the path. So before the first sample, after a probe without a `pending` reply, results say nothing of the path until a
+ * packet sent after it has its own; the interval stays as it is till then (as in RFC 6298 §5), and doubles before each further wait: a path
+ * that is longer than `min` is probed a logarithmic number of times. Not where only silence shows losses, which would be found late. The
+ * open packet of a tensor with a route is no sample where packets with values follow it: they take longer.
  * Each further result of a packet that was sent again shows that a repetition was needless (as in RFC 3522).
  * The last of them answers the last transmission, and the sum was there when that came: so this is a sample, and a path that has
  * become longer than the interval is learnt.
@@ -79,7 +79,7 @@ struct ina_rto {
     uint32_t soon;           /* single probes in a row with a result sooner than any round trip, and alone */
     uint32_t unanswered;     /* probes since anything came */
     uint32_t window, owed;   /* probes at once; those of them that are still to be sent */
-    uint32_t unsampled;      /* waits with probes since the last sample, or answer that makes up for it */
+    uint32_t unsampled;      /* waits with probes before the first sample, since an answer that makes up for it; after it, since any result */
     uint32_t asked, pending; /* probes sent together; `pending` replies since */
     uint32_t asking;
     uint64_t delays;         /* how often one was observed */
@@ -248,11 +248,10 @@ static inline void ina_rto_sample(struct ina_rto *rto, uint64_t rtt)
 /* Takes a burst with at least one result. */
 static inline void ina_rto_results(struct ina_rto *rto, struct ina_rto_burst *burst)
 {
-    if (burst->oldest != UINT64_MAX && (burst->oldest >= rto->sampled || !rto->srtt)) {
+    if (burst->oldest != UINT64_MAX && (burst->oldest >= rto->sampled || !rto->srtt))
         ina_rto_sample(rto, burst->now - burst->oldest);
-        rto->unsampled = 0;
-    }
-    if (__builtin_expect(rto->pending || burst->disorderly, 0))
+    /* Later samples may have waits for other workers' recoveries in them; intervals that stayed till then would grow from each other. */
+    if (rto->srtt || rto->pending || burst->disorderly)
         rto->unsampled = 0;
     rto->newest = ina_rto_at_least(rto->newest, burst->newest);
     rto->heard = burst->now;

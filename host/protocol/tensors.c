@@ -521,7 +521,8 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
         stats->float_blocks++;
         return INA_OUTCOME_OK;
     }
-    const int fixed = ina_tensors_is_fixed(ts, handle, op->first + p), overflown = fixed && ts->floats && result->exponent == INA_EXP_NONFINITE;
+    const int fixed = block && ina_tensors_is_fixed(ts, handle, op->first + p);
+    const int overflown = fixed && ts->floats && result->exponent == INA_EXP_NONFINITE;
     if (op->routed && !(fixed && (overflown || result->wire))) { /* the open packet, or sums for others */
         if (result->wire)
             return INA_OUTCOME_MALFORMED;

@@ -14,7 +14,7 @@ from ina.lab.kinds.embeddings import Embeddings, StaleEmbedding
 from ina.lab.results import why
 from ina.lab.results.record import load
 from ina.lab.virtual.parameter_server.embeddings import MISSING, Cache, Table
-from ina.lab.virtual.virtual_network import WrongSum
+from ina.lab.virtual.virtual_network import Diverged, WrongSum
 
 pytestmark = pytest.mark.build
 need("cc")
@@ -199,6 +199,13 @@ def test_the_judges_find_what_they_are_for(monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(WrongSum, match=r"embedding \d+: servers have \d+ updates, workers have"):
         patch.setattr(Cache, "rest", lambda cache: (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)))
         replace(BASE, push_bound=5).measure()
+
+
+def test_a_training_that_diverges_says_so():
+    config = Embeddings(workers=6, servers=1, table=2, row_width=16, skew=4, room=0, policy="lfu", pull_bound=5, push_bound=1,
+                        steps=30, batch=1, lr=0.9, computing=1e-6, seed=634, delay=1e-3)
+    with pytest.raises(Diverged, match="the training diverged: an embedding of .* its learning rate is 0.9: give a smaller one"):
+        config.measure()
 
 
 def test_the_same_seed_gives_the_same_bits():

@@ -160,7 +160,9 @@ def test_experts_are_drawn_by_zipfs_law_and_the_popular_ones_are_apart():
 @pytest.mark.parametrize(("changes", "message"), [
     ({"experts": 18}, "experts = 18: expected a multiple of 4"), ({"top": 17}, "top = 17: expected at most 16"),
     ({"algorithm": "ring"}, "algorithm = 'ring': expected in-network"), ({"payload": False}, "payload"),
-    ({"protocol": "switchml"}, "protocol"), ({"workers": 33, "experts": 33}, "workers = 33")])
+    ({"protocol": "switchml"}, "protocol"),
+    ({"protocol": "atp_routes"}, "protocol = 'atp_routes': expected one without a parameter server"),
+    ({"workers": 33, "experts": 33}, "workers = 33")])
 def test_settings_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         replace(BASE, **changes)

@@ -237,6 +237,18 @@ def test_a_range_without_a_living_copy_is_said_to_be_lost():
         Trial(shape=Shape(3, 1, 2), changes="0.0001 die 0, 0.00012 die 1, 0.00014 join 3, 0.00014 die 2").run()
 
 
+def test_a_score_is_measured_with_what_living_servers_have():
+    """A server that comes back, and has not got its ranges again, has the first values of them; of a range that nobody has there
+    is no score."""
+    (trained,) = Parameters(workers=4, servers=4, replicas=1, steps=60, evaluate=1, detect=0.05, rate=1e6,
+                          changes="0.6 die 1, 0.602 join 1").measure()
+    during = [score for seconds, score in trained.scores if 0.602 < seconds < 0.64]
+    assert during == [pytest.approx(0.22)], "with the first values of 119 keys it was 0.202"
+    with pytest.raises(LostRange, match=r"keys 6 to 23: all servers that had them have died; give more replicas"):
+        Parameters(workers=2, servers=3, replicas=0, aggregate="each", consistency="eventual", steps=30, width=2, batch=4,
+                   evaluate=1, detect=0.05, changes="0.05 die 1").measure()
+
+
 def test_the_judges_find_what_they_are_for(monkeypatch):
     """A clock that does not travel with a copy, a push that is applied again, and a worker that does not wait."""
     with monkeypatch.context() as patch, pytest.raises(WrongSum, match=r"server \d: keys \d+ to \d+ lack a push"):

@@ -83,7 +83,9 @@ def test_a_wrong_value_is_found(monkeypatch, reduces, by):
 @pytest.mark.parametrize(("changes", "message"), [
     ({"elements": 100}, "elements = 100: expected a multiple of 12"), ({"rate": 0.0}, "rate"), ({"jobs": 2}, "jobs"),
     ({"algorithm": "ring"}, "algorithm = 'ring': expected in-network"), ({"payload": False}, "payload"),
-    ({"protocol": "switchml"}, "protocol"), ({"workers": 33, "elements": 99}, "workers = 33")])
+    ({"protocol": "switchml"}, "protocol"),
+    ({"protocol": "atp_routes"}, "protocol = 'atp_routes': expected one without a parameter server"),
+    ({"workers": 33, "elements": 99}, "workers = 33")])
 def test_settings_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         replace(BASE, **changes)

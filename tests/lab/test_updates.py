@@ -157,7 +157,7 @@ def test_ages_are_the_time_since_the_newest_was_sent():
     assert age.peaks == [3.0, 7.0]
     # 2..3: 2 to 3; 3..8: 2 to 7; 8..10: 1 to 3
     assert age.mean(10 * PS) == pytest.approx((2.5 + 5 * 4.5 + 2 * 2) / 8)
-    assert np.isnan(Age().mean(5))
+    assert Age().mean(5) is None
 
 
 @pytest.mark.parametrize(("keys", "message"), [
@@ -171,6 +171,12 @@ def test_ages_are_the_time_since_the_newest_was_sent():
 def test_keys_that_make_no_sense_are_refused_by_name(keys, message):
     with pytest.raises(ConfigError, match=message):
         replace(BASE, **keys)
+
+
+def test_ages_of_a_run_that_ends_with_the_first_update_are_none():
+    (trained,) = UpdateTraining(clusters=8, server_rate=1e8, updates=1, task="classes", width=1, evaluate=1).measure()
+    assert trained.summary()["age_ms"] is trained.summary()["peak_age_ms"] is None
+    assert "of a cluster the server knows nothing for any time" in UpdateTraining().why({}, trained.summary()).shown
 
 
 def test_a_rate_of_learning_whose_sums_do_not_fit_is_refused():

@@ -185,7 +185,7 @@ class Route:
         size, addresses = width * c.count, [int(ffi.cast("uintptr_t", each)) for each in (getattr(c, "in"), c.out)]
         apart = addresses[1] - addresses[0]
         apart = apart if abs(apart) < size else size  # two arrays
-        looked_at = *key, worker, apart, width
+        looked_at = *key, worker, apart, c.dtype
         if looked_at in self._apart:
             return
         own, counts = np.uint32(1 << worker), table["count"].astype(np.int64)

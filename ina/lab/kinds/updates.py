@@ -16,7 +16,6 @@ names, to the bit; each is in one at most; and those that are in none are as man
 from __future__ import annotations
 
 import heapq
-import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ina.aggregation.entries import program_named
+from ina.aggregation.lane import INT32
 from ina.base.bounds import Range
 from ina.base.plurals import counted
 from ina.base.settings import key
@@ -93,8 +93,8 @@ class Trained:
             "score": statistics.fmean(score for *_, score in self.scores[-3:]),
             "per_second": len(self.staleness) / self.seconds,
             "merged": self.came / self.frames,
-            "age_ms": 1e3 * statistics.fmean(self.ages),
-            "peak_age_ms": 1e3 * statistics.fmean(self.peaks) if self.peaks else math.nan,
+            "age_ms": 1e3 * statistics.fmean(self.ages) if self.ages else None,
+            "peak_age_ms": 1e3 * statistics.fmean(self.peaks) if self.peaks else None,
             "staleness": statistics.fmean(self.staleness),
             "stalest": max(self.staleness),
             "replaced": self.replaced / self.sent,
@@ -178,7 +178,7 @@ class UpdateTraining(Computing):
     @property
     def frame(self) -> int:
         """Bytes of an update's frame, as queues and wires count them."""
-        return 4 * self.words + OVERHEAD
+        return INT32.bytes(self.words) + OVERHEAD
 
     def cluster(self, worker: int) -> int:
         """Returns the cluster of a worker, from 0 on."""
@@ -202,8 +202,10 @@ class UpdateTraining(Computing):
 
     def why(self, run: dict, summary: dict) -> Finding:
         """Says whether updates come as they are made, or the wire to the server decides."""
-        text = (f"the wire to the server is used for {summary['queue_use']:.0%} of the time; what the server knows of a cluster "
-                f"is {summary['age_ms']:.1f} ms old; {summary['dropped'] + summary['replaced']:.0%} of the updates never come")
+        age = summary["age_ms"]
+        known = "nothing for any time" if age is None else f"what is {age:.1f} ms old"
+        text = (f"the wire to the server is used for {summary['queue_use']:.0%} of the time; of a cluster the server knows "
+                f"{known}; {summary['dropped'] + summary['replaced']:.0%} of the updates never come")
         return Finding(summary["job"], "link" if summary["queue_use"] > 0.9 else "compute", text)
 
 
@@ -354,7 +356,7 @@ def train(config: UpdateTraining, timeline: Timeline) -> Trained:
         timeline.jobs.append(("updates", [worker.spans[:SPANS] for worker in run.workers]))
         return Trained(
             config.discipline, config.workers, config.target, end / PS, run.scores, run.staleness,
-            [age.mean(end) for age in run.ages if age.newest is not None], [peak for age in run.ages for peak in age.peaks],
+            [mean for age in run.ages if (mean := age.mean(end)) is not None], [peak for age in run.ages for peak in age.peaks],
             run.judge.count, run.came, run.frames, replaced, dropped, min(1.0, used / end),  # `used` has all of one under way
             stats={"workers": {"retransmissions": 0}, **virtual_network.whole(network)}, **links)
 

@@ -117,9 +117,9 @@ class Age:
         self._area += (now - self._since) * (now + self._since - 2 * self.newest)  # twice the trapezium
         self._since = now
 
-    def mean(self, now: int) -> float:
-        """Returns the mean over time, s, from the first that came to ``now`` (ps); NaN: none did, or just now."""
+    def mean(self, now: int) -> float | None:
+        """Returns the mean over time, s, from the first that came to ``now`` (ps); None: none did, or just now."""
         if self.newest is None or now == self._begun:
-            return float("nan")
+            return None
         self._grow(now)
         return self._area / 2 / (now - self._begun) / PS

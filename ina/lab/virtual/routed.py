@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ina.aggregation import protocols
-from ina.aggregation.entries import BITMAP
+from ina.aggregation.entries import BITMAP, program_named
 from ina.aggregation.worker.route import Route
 from ina.base.bounds import Range
 from ina.base.settings import key
@@ -30,7 +30,7 @@ Part = TypeVar("Part")  # of a kind's work, that one worker submits at once
 class Routed(Networked):
     """Keys and checks of kinds with ``streams`` jobs on routes."""
 
-    streams: ClassVar[int] = 2
+    streams = 2
 
     protocol: str = key(protocols.routed()[0], "what switch and workers speak: one with routes", choices=protocols.routed())
     workers: int = key(8, "workers, each at a host of its own", Range(2, BITMAP, "what the sets of a route have room for"))
@@ -40,6 +40,7 @@ class Routed(Networked):
         yield from super().checks()
         yield self.algorithm == "in-network" and self.stripes == 1, "algorithm", "in-network, with one stripe"
         yield self.jobs == 1, "jobs", "1"
+        yield not program_named(self.protocol).needs_server, "protocol", "one without a parameter server"
         yield self.payload, "payload", "true"
         yield self.check != "keyed", "check", "off or sum"
 

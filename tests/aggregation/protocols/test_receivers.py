@@ -592,6 +592,16 @@ def test_two_workers_swap_what_they_have_into_other_arrays(program):
             fabric.submit(admitted.machines[0], room[:100], room[50:], route=route)
 
 
+@pytest.mark.parametrize("before", [[], [np.int32]])
+def test_a_route_that_suits_integers_is_looked_at_again_for_floats(before):
+    """A piece that nobody gets is not sent, if it is of integers; of floats it is, for everybody's exponent."""
+    route, one = pieces_of((64, 0, BOTH, BOTH), (64, 0, BOTH, 0)), worker(0)
+    for dtype in before:
+        one.submit(np.zeros(64, dtype), route=route)
+    with pytest.raises(ValueError, match="expected places apart"):
+        one.submit(np.zeros(64, np.float32), route=route)
+
+
 # ---- one route of several tensors
 
 

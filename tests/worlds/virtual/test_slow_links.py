@@ -9,6 +9,7 @@ from capabilities import need
 
 from ina.aggregation.worker import Route
 from ina.base import paths
+from ina.net.ports import PS, Faults
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Program
 from ina.topology import load
@@ -78,3 +79,21 @@ def test_a_first_time_out_shorter_than_a_packet_is_corrected_with_few_probes(pro
     seconds, stats = run(programs, protocol, collective, 1e7, 1e-4, 1e-4)
     least, _ = run(programs, protocol, collective, 1e7, 1e-4, 5.0, fixed=True)
     assert 0 < stats["retransmissions"] <= 40 and seconds <= 1.06 * least
+
+
+@pytest.mark.parametrize(("workers", "slots", "loss"), [(8, 1, 0.1), (32, 1, 0.02)])
+def test_one_worker_s_recovery_does_not_lengthen_the_others_time_outs_for_good(programs, workers, slots, loss):
+    """Answers that wait for another worker's recovery are round trips of those who do not know of it. Where intervals stayed
+    backed off until the next such sample, they grew to the largest of 0.1 s, and jobs failed at their deadline of 30 s."""
+    star = load("star", hosts=workers, rate=10e9, delay=5e-6)
+    seconds = {}
+    for fixed in (True, False):
+        faults = Faults(loss=loss, seed=1)
+        with Fabric(programs["receivers"], star, pool=2 * SLOTS, faults=faults, seed=1, protocol="receivers") as fabric:
+            job = fabric.admit([host.name for host in star.hosts], slots, VALUES, timeout=30.0, rto_fixed=fixed)
+            fabric.submit_all(job, [np.ones(500 * VALUES, np.int32) for _ in range(workers)])
+            fabric.run()
+            completions = list(fabric.completions())
+            assert [each.event.error() for each in completions] == [None] * workers
+            seconds[fixed] = max(each.time for each in completions) / PS
+    assert seconds[False] < 5 * seconds[True], seconds

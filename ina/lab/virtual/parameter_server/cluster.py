@@ -11,7 +11,7 @@ import numpy as np
 from ina.lab.virtual.parameter_server import ring
 from ina.lab.virtual.parameter_server.clocks import VectorClock
 from ina.lab.virtual.parameter_server.mail import Mail
-from ina.lab.virtual.parameter_server.manager import Change, Manager, Nodes
+from ina.lab.virtual.parameter_server.manager import Change, LostRange, Manager, Nodes
 from ina.lab.virtual.parameter_server.server import Layout, Rules, Server
 from ina.lab.virtual.parameter_server.worker import Plan, Worker
 from ina.lab.virtual.timeline import Timeline
@@ -70,10 +70,13 @@ class Cluster:
         self._check()
 
     def values(self) -> np.ndarray:
-        """Returns the values of the masters, float32; of ranges whose master is dead, of the next that lives."""
+        """Returns the values of the masters, float32; of ranges whose master is dead, or has come back and not got its ranges,
+        of the next that has them. Raises LostRange: there is none."""
         whole = np.empty_like(self._first)
         for part in self.layout.segments:
-            server = next(self.servers[each] for each in part.chain if each in self.servers)
+            server = next((self.servers[each] for each in part.chain if each in self.servers and self.servers[each].serves), None)
+            if server is None:
+                raise LostRange(f"keys {part.begin} to {part.end}: all servers that had them have died; give more replicas")
             whole[part.begin : part.end] = server.values[part.begin : part.end]
         return whole
 

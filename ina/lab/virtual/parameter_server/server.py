@@ -112,6 +112,11 @@ class Server:
         """True: all that it has copied along a chain has come to the end of it."""
         return not self._copying
 
+    @property
+    def serves(self) -> bool:
+        """True: it has what the layout says of its number."""
+        return self._born <= self.layout.epoch
+
     def receive(self, words: np.ndarray) -> None:
         """Takes a message. One whose range it does not serve, or not yet, is dropped, and one to a server of its number that has
         died or left before it came."""

@@ -121,8 +121,8 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
     (void)now;
     struct ina_updates *u = state;
     const struct ina_tensor *tensor = &tensors[handle];
-    if (!ina_tensor_valid(tensor) || tensor->tag >= u->ranks || 4 * tensor->count < WORDS
-        || 4 * tensor->count > UINT16_MAX - INA_INTERNET_SIZE)
+    if (!ina_tensor_valid(tensor) || tensor->tag >= u->ranks || sizeof(uint32_t) * tensor->count < WORDS
+        || sizeof(uint32_t) * tensor->count > UINT16_MAX - INA_INTERNET_SIZE)
         return -EINVAL;
     u->phase[handle] = tensor->tag == u->rank ? RECEIVING : SENDING;
     u->order[handle] = u->submitted++;
@@ -146,7 +146,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
         const int handle = oldest(u, RECEIVING);
         u->stats.rx_packets++;
         u->stats.rx_bytes += pkts[i].wire_len;
-        if (handle < 0 || bytes < 0 || (uint64_t)bytes != 4 * tensors[handle].count) {
+        if (handle < 0 || bytes < 0 || (uint64_t)bytes != sizeof(uint32_t) * tensors[handle].count) {
             u->stats.drop_malformed++;
             continue;
         }
@@ -164,7 +164,7 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
     int sent = 0;
     for (int handle; sent < n && (handle = oldest(u, SENDING)) >= 0; sent++) {
         const struct ina_tensor *tensor = &tensors[handle];
-        const uint32_t bytes = (uint32_t)(4 * tensor->count);
+        const uint32_t bytes = (uint32_t)(sizeof(uint32_t) * tensor->count);
         struct ina_packet *pkt = &pkts[sent];
         ina_internet_write((struct ina_internet *)pkt->data, &u->addresses[u->rank], &u->addresses[tensor->tag], bytes);
         memcpy(pkt->data + INA_INTERNET_SIZE, tensor->in, bytes);
