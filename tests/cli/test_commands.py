@@ -101,7 +101,7 @@ def test_every_command_has_an_example_that_parses(name, capsys):
     ("trace learn.p4 00 --port 999", "ina trace: argument --port: 999: expected 0 to 511 (programs have 9 bits for it);"),
     ("net up star --program", "ina net up: argument --program: expected one argument;"),
     ("exercise", "ina exercise: the following arguments are required: ACTION;"),
-    ("exercise chek learn.p4", "ina exercise: no command 'chek'; did you mean 'check'?"),
+    ("exercise checkup learn.p4", "ina exercise: no command 'checkup'; did you mean 'check'?"),
     ("exercise show", "ina exercise show: the following arguments are required: name;"),
     ("exercise check", "ina exercise check: the following arguments are required: PATH;"),
     ("exercise check learn.p4 --deadline 0", "ina exercise check: argument --deadline: 0: expected 1 to 3,600;"),
@@ -116,7 +116,7 @@ def test_a_wrong_command_line_is_one_line(argv, message, capsys):
 
 
 ENTRIES = {  # files with one mistake each, in the second line
-    "table": "add addreses hdr.ethernet.dst:1 forward(port:1)", "key": "add addresses hdr.ethernet.dts:1 forward(port:1)",
+    "table": "add addressen hdr.ethernet.dst:1 forward(port:1)", "key": "add addresses hdr.ethernet.dts:1 forward(port:1)",
     "action": "add addresses hdr.ethernet.dst:1 fwd(port:1)", "parameter": "add addresses hdr.ethernet.dst:1 forward(prt:1)",
     "wide": "add addresses hdr.ethernet.dst:1 forward(port:512)", "command": "ad addresses", "group": "mc_node_associate 1 0",
 }
@@ -162,7 +162,7 @@ CONTROLLER = "controller --topology star --switch s1=127.0.0.1:1 --name ina-test
      "-D NAME=VALUE\n"),
     ("net up str --program learn.p4", 1, "ina: there is no topology 'str'; there are: fat-tree, leaf-spine, star, topoopt, and "
      "files that end with .toml\n"),
-    ("trace learn.p4 00 --entries table.stf", 1, "ina: table.stf:2: table 'addreses' is unknown; there are: Forward.addresses; "
+    ("trace learn.p4 00 --entries table.stf", 1, "ina: table.stf:2: table 'addressen' is unknown; there are: Forward.addresses; "
      "what stands in a control or parser that the program does not use is left out\n"),
     ("trace learn.p4 00 --entries key.stf", 1, "ina: key.stf:2: key 'hdr.ethernet.dts' is unknown; there are: "
      "hdr.ethernet.dst\n"),
