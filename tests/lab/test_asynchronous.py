@@ -192,14 +192,15 @@ def test_every_method_learns_and_a_replay_is_the_same(method):
         assert summary["target_s"] < learnt(method="synchronous", **keys).summary()["target_s"]
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("synchronous", "backup", "balanced", "layerwise")])
+@pytest.mark.parametrize("method", [name for name, way in METHODS.items() if name != "synchronous"
+                                    and not (way.backups or way.balances or way.layered or way.foresees)])
 def test_a_pole_is_balanced_sooner_than_by_sums_of_all(method):
     keys = {"task": "cartpole", "updates": 640, "evaluate": 40, "width": 16}
     reached, synchronous = (learnt(method=each, **keys).summary()["target_s"] for each in (method, "synchronous"))
     assert reached and synchronous and reached < synchronous
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "layerwise"])
+@pytest.mark.parametrize("method", [name for name, way in METHODS.items() if not (way.layered or way.foresees)])
 def test_a_deep_network_is_learnt_sooner_than_by_sums_of_all(method):
     """Two runs with the same keys have the same bits and the same times."""
     keys = {"task": "images", "updates": 640, "evaluate": 40, "width": 16, "straggler": 2.0, "target": 0.5}
