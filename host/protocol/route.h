@@ -62,7 +62,7 @@ static inline uint64_t ina_route_gate_before(const struct ina_tensors *ts, uint3
 {
     const struct ina_gates *gates = &ts->gates[handle];
     const uint64_t reuse = 2ull * ts->window;
-    if (seq <= gates->from || seq >= gates->until || seq < reuse)
+    if (!ina_route_is_gated(ts, handle, seq) || seq == gates->from || seq < reuse)
         return UINT64_MAX;
     return seq - gates->from < reuse ? gates->from : (seq - reuse) | (ts->window - 1);
 }

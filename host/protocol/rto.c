@@ -192,9 +192,8 @@ int ina_rto_expired(struct ina_rto *rto, uint64_t now)
         rto->wait = ina_rto_at_least(start_of_wait(rto, slot), 1);
         rto->window = 1;
         rto->reason = INA_RTO_PROBE;
-        if (!rto->srtt || rto->unsampled)
+        if (!rto->srtt)
             double_interval(rto);
-        rto->unsampled++;
     } else {
         const int more = rto->pending < rto->asked && rto->unanswered < rto->slots;
         rto->window = more ? (uint32_t)ina_rto_at_most(2ull * rto->window, MOST_PROBES) : 1;

@@ -79,7 +79,6 @@ struct ina_rto {
     uint32_t soon;           /* single probes in a row with a result sooner than any round trip, and alone */
     uint32_t unanswered;     /* probes since anything came */
     uint32_t window, owed;   /* probes at once; those of them that are still to be sent */
-    uint32_t unsampled;      /* waits with probes before the first sample, since an answer that makes up for it; after it, since any result */
     uint32_t asked, pending; /* probes sent together; `pending` replies since */
     uint32_t asking;
     uint64_t delays;         /* how often one was observed */
@@ -251,12 +250,10 @@ static inline void ina_rto_results(struct ina_rto *rto, struct ina_rto_burst *bu
     if (burst->oldest != UINT64_MAX && (burst->oldest >= rto->sampled || !rto->srtt))
         ina_rto_sample(rto, burst->now - burst->oldest);
     /* Later samples may have waits for other workers' recoveries in them; intervals that stayed till then would grow from each other. */
-    if (rto->srtt || rto->pending || burst->disorderly)
-        rto->unsampled = 0;
+    if (__builtin_expect(rto->srtt || rto->pending || burst->disorderly, 1))
+        rto->interval = rto->rto;
     rto->newest = ina_rto_at_least(rto->newest, burst->newest);
     rto->heard = burst->now;
-    if (__builtin_expect(!rto->unsampled, 1))
-        rto->interval = rto->rto;
     if (__builtin_expect(burst->early || rto->soon, 0))
         ina_rto_doubt(rto, burst);
     if (__builtin_expect(rto->wait || burst->found, 0))
