@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Protocol, TypedDict, Unpack
 
@@ -28,7 +27,7 @@ from ina.aggregation.controller.forwarding import forwarding, guards
 from ina.aggregation.entries import PUBLISHED, lane_of, pool_of, program_named, recognise
 from ina.aggregation.ps.state_machine import ServerConfig
 from ina.aggregation.worker.block import stats_dict
-from ina.aggregation.worker.config import WorkerConfig
+from ina.aggregation.worker.config import WorkerConfig, fill_address
 from ina.aggregation.worker.route import Route
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Address, Faults
@@ -235,6 +234,14 @@ class Fabric(Network):
         """Returns the number of a host in the network."""
         return self._end[name].node
 
+    def addresses(self, hosts: Sequence[str], port: int) -> CData:
+        """Returns a ``struct ina_address[]`` of ``hosts``, with one UDP ``port``."""
+        addresses = ffi.new("struct ina_address[]", len(hosts))
+        nodes = {node.name: node for node in self.topology.hosts}
+        for address, host in zip(addresses, hosts, strict=True):
+            fill_address(address, Address(nodes[host].mac, nodes[host].ip, port))
+        return addresses
+
     # ---- jobs
 
     def collective(
@@ -249,12 +256,7 @@ class Fabric(Network):
             raise ValueError(f"{schedule.name}: {len(hosts)} hosts, expected {schedule.ranks}")
         port = COLLECTIVE_PORT + self._collectives
         self._collectives += 1
-        addresses = ffi.new("struct ina_address[]", schedule.ranks)
-        nodes = {node.name: node for node in self.topology.hosts}
-        for address, host in zip(addresses, hosts, strict=True):
-            address.mac = bytes.fromhex(nodes[host].mac.replace(":", ""))
-            address.ip, address.port = int(IPv4Address(nodes[host].ip)), port
-        machines = []
+        addresses, machines = self.addresses(hosts, port), []
         for rank, host in enumerate(hosts):
             config = ffi.new(
                 "struct ina_collective_config *",

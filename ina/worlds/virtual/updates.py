@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 
 import numpy as np
 
@@ -50,11 +49,7 @@ class Updates:
 
     def __init__(self, fabric: Fabric, hosts: Sequence[str], words: int):
         self.fabric, self.hosts, self.words = fabric, tuple(hosts), words
-        nodes = {node.name: node for node in fabric.topology.hosts}
-        addresses = ffi.new("struct ina_address[]", len(hosts))
-        for address, host in zip(addresses, hosts, strict=True):
-            address.mac = bytes.fromhex(nodes[host].mac.replace(":", ""))
-            address.ip, address.port = int(IPv4Address(nodes[host].ip)), UPDATE_PORT
+        addresses = fabric.addresses(hosts, UPDATE_PORT)
         self._rank = {host: rank for rank, host in enumerate(hosts)}
         self.machine: dict[str, int] = {}  # by host
         self._state: dict[str, CData] = {}
@@ -71,9 +66,8 @@ class Updates:
         """Returns the switch's port that leads to a host."""
         topology = self.fabric.topology
         switch = topology.switch_of(host)
-        link, side = next((link, side) for link, ends in enumerate(topology.ends) for side in (0, 1)
-                          if ends[side].node == switch and ends[1 - side].node == host)
-        return self.fabric.end(link, side)
+        hop = next(hop for hop in topology.hops[switch] if hop.node == host)
+        return self.fabric.end(hop.link, int(topology.ends[hop.link][1].node == switch))
 
     def merge_before(self, host: str) -> MergingQueue:
         """Has the queue of the switch's port that leads to a host merge updates. OSError: packets have no values."""
