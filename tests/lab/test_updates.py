@@ -166,7 +166,7 @@ def test_ages_are_the_time_since_the_newest_was_sent():
     ({"width": 4096}, "width = 4096: expected less: an update is one frame of .* bytes, expected at most 9,216"),
     ({"clusters": 9}, "clusters = 9: expected at most 8, the workers"),
     ({"server_rate": 0.0}, "server_rate = 0.0: expected more than 0"),
-    ({"payload": False}, "payload = False: expected true: updates are real"),
+    ({"payload": False}, "payload = False: expected true: values are real"),
     ({"batch": 12, "task": "cartpole"}, "batch = 12: expected a multiple of 8"), ({"topology": "fat-tree k=4"}, "topology")])
 def test_keys_that_make_no_sense_are_refused_by_name(keys, message):
     with pytest.raises(ConfigError, match=message):

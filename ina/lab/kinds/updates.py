@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ina.aggregation.entries import program_named
 from ina.aggregation.lane import INT32
 from ina.base.bounds import Range
 from ina.base.plurals import counted
@@ -36,6 +35,7 @@ from ina.lab.virtual import virtual_network
 from ina.lab.virtual.balancing import ROLLOUT, Balancing
 from ina.lab.virtual.computing import Computing
 from ina.lab.virtual.learning import Task
+from ina.lab.virtual.mailing import Sending
 from ina.lab.virtual.merged_updates import Age, UpdateJudge, update_words, values_of
 from ina.lab.virtual.timeline import Timeline
 from ina.net.ports import PS
@@ -104,7 +104,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class UpdateTraining(Computing):
+class UpdateTraining(Sending, Computing):
     """Training by updates that wait before a slow wire to their server, in virtual time."""
 
     kind: str = key("updates", "what is done: updates", choices=("updates",))
@@ -126,9 +126,6 @@ class UpdateTraining(Computing):
     target: float = key(0.0, "score whose time is reported: of classes test accuracy, of cartpole the part of 200 steps that "
                         "the pole stands; 0: 0.75, with cartpole 0.975", limits.PROBABILITY)
     evaluate: int = key(80, "updates between two measurements of the score", Range(1, 10**9))
-    dtype: str = key("float32", "float32", choices=("float32",))
-    rate: float = key(10e9, "of each wire, bit/s; not of a topology's file, nor between a topoopt server and its own element",
-                      limits.RATE)
 
     rows = (
         Row("target_s", "time to the target, virtual s", "s to target", "{:.2f}"),
@@ -151,12 +148,6 @@ class UpdateTraining(Computing):
 
     def checks(self) -> Iterator[Check]:
         yield from super().checks()
-        yield not program_named(self.protocol).needs_server, "protocol", "one without a parameter server of its own"
-        yield self.jobs == 1, "jobs", "1"
-        yield self.stripes == 1, "stripes", "1"
-        yield self.topology == "star", "topology", "star"
-        yield self.payload, "payload", "true: updates are real"
-        yield self.check != "keyed", "check", "off or sum"
         for name in ("loss", "duplicate", "reorder", "corrupt"):
             yield not getattr(self, name), name, "0: updates are sent once, and only the queue may lose any"
         yield self.clusters <= self.workers, "clusters", f"at most {self.workers}, the workers"

@@ -1,4 +1,4 @@
-"""Base of the kinds whose workers and servers exchange messages (parameter_server/mail.py): their keys and checks."""
+"""Bases of the kinds whose hosts send messages of their own through the switch of a star: their keys and checks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,12 @@ from ina.lab.virtual.virtual_network import Networked
 
 
 @dataclass(frozen=True)
-class Mailing(Networked):
+class Sending(Networked):
     """Keys and checks of these kinds."""
 
-    algorithm: str = key("parameter-server", "what is measured", choices=("parameter-server",))
-    workers: int = key(8, "workers, each at a host of its own", limits.WORKERS)
-    servers: int = key(4, "hosts that are parameter servers, at first", Range(1, 1024))
     dtype: str = key("float32", "float32", choices=("float32",))
     rate: float = key(10e9, "of each wire, bit/s; not of a topology's file, nor between a topoopt server and its own element",
                       limits.RATE)
-    rto_min: float = key(1e-3, "least retransmission time-out, s", limits.TIME)
-    rto_max: float = key(1.0, "largest, s; also between two questions of a worker that waits", limits.TIME)
-    timeout: float = key(10_000.0, "virtual seconds after which a message has failed", limits.TIME)
 
     def checks(self) -> Iterator[Check]:
         yield from super().checks()
@@ -35,3 +29,15 @@ class Mailing(Networked):
         yield self.topology == "star", "topology", "star"
         yield self.payload, "payload", "true: values are real"
         yield self.check != "keyed", "check", "off or sum"
+
+
+@dataclass(frozen=True)
+class Mailing(Sending):
+    """Keys of those whose workers and servers exchange messages (parameter_server/mail.py)."""
+
+    algorithm: str = key("parameter-server", "what is measured", choices=("parameter-server",))
+    workers: int = key(8, "workers, each at a host of its own", limits.WORKERS)
+    servers: int = key(4, "hosts that are parameter servers, at first", Range(1, 1024))
+    rto_min: float = key(1e-3, "least retransmission time-out, s", limits.TIME)
+    rto_max: float = key(1.0, "largest, s; also between two questions of a worker that waits", limits.TIME)
+    timeout: float = key(10_000.0, "virtual seconds after which a message has failed", limits.TIME)
