@@ -20,7 +20,7 @@ NAMES = {
     "v0": "v1", "v1": "v2", "v2": "v3", "v3": "v0", "slot": "version", "version": "slot", "worker": "job", "job": "worker",
     "block": "hops", "here": "everywhere", "everywhere": "here",
 }  # fmt: skip
-# What can be narrowed to its lowest bits. Operands are names and numbers, fields and parts of them.
+# Operands of what can be narrowed to its lowest bits: names and numbers, fields and parts of them.
 OPERAND = r"[\w.]+(?:\[\d+:\d+\])?"
 COMPARISON = re.compile(rf"(?<![&|] )(?<![\w.])({OPERAND}) (==|!=|<|<=|>|>=) ({OPERAND})(?![\w.(])")
 SUM = re.compile(rf"(?<![\w.])({OPERAND}) [-+] ({OPERAND})(?![\w.(])")
