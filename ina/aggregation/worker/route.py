@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ina.aggregation.lane import DTYPES
+from ina.aggregation.lane import DTYPES, FLOATS, dtype_name
 from ina.base.native import CData, ffi, lib
 
 PIECE = np.dtype([("count", "u8"), ("at", "u8"), ("sources", "u4"), ("receivers", "u4")])  # struct ina_piece
@@ -30,6 +30,7 @@ TURN = 4  # packets of a piece, before it is the next one's turn
 MOST_ELEMENTS = 2**61 - 1  # of a tensor: ina_tensor_valid
 MOST_PIECES = 2**28  # of an all-to-all
 WIDTHS = {code: dtype.itemsize for dtype, code in DTYPES.items()}  # bytes of an element
+_FLOATS = {code: dtype_name(dtype) for dtype, code in FLOATS.items()}
 
 
 class Route:
@@ -164,8 +165,8 @@ class Route:
         sets = table["sources"] | table["receivers"]
         if (sets & ~np.uint32(_all(workers))).any():
             raise ValueError(f"route: a piece from or to others than the workers 0..{workers - 1}")
-        if c.dtype != lib.INA_INT32 and (table["sources"] != _all(workers)).any():
-            raise ValueError("route: float32 from some workers only, expected int32: they have no exponents in common")
+        if c.dtype in _FLOATS and (table["sources"] != _all(workers)).any():
+            raise ValueError(f"route: {_FLOATS[c.dtype]} from some workers only, expected integers: no exponent is in common")
         if (total := _total(table["count"])) > MOST_ELEMENTS:
             raise ValueError(f"route: pieces of {total} elements together, expected at most {MOST_ELEMENTS}")
         own = (sets >> np.uint32(worker) & 1) != 0

@@ -267,8 +267,9 @@ def test_routes_that_do_not_fit_are_refused():
     words = np.zeros(10, np.int32)
     with pytest.raises(ValueError, match=r"root: 2, expected a worker, 0\.\.1"):
         worker(0).submit(words, route=Route.reduce(2))
-    with pytest.raises(ValueError, match="float32 from some workers only"):
-        worker(0).submit(words.astype(np.float32), route=Route.broadcast(0))
+    for dtype in (np.float32, np.float16):
+        with pytest.raises(ValueError, match=f"{np.dtype(dtype)} from some workers only, expected integers"):
+            worker(0).submit(words.astype(dtype), route=Route.broadcast(0))
     with pytest.raises(ValueError, match="with check 'keyed'"):
         worker(0, check="keyed", key=bytes(range(16))).submit(words, route=Route.reduce(0))
 

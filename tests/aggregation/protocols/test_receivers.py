@@ -499,8 +499,9 @@ def test_routes_that_do_not_fit_are_refused():
                            (pieces_of((2**63, 0, 2, 2), (2**63 + 1, 0, 2, 2)), f"pieces of {2**64 + 1} elements together")):
         with pytest.raises(ValueError, match=message):
             worker(0).submit(words, route=route)
-    with pytest.raises(ValueError, match="float32 from some workers only"):
-        worker(0).submit(words.astype(np.float32), route=Route.broadcast(0))
+    for dtype in (np.float32, np.float16):
+        with pytest.raises(ValueError, match=f"{np.dtype(dtype)} from some workers only, expected integers"):
+            worker(0).submit(words.astype(dtype), route=Route.broadcast(0))
     with pytest.raises(ValueError, match="of a maximum, expected a sum"):
         worker(0).submit(words, route=Route.reduce(0), reduction=protocols.MAX)
     for name in ("switchml", "atp", "omnireduce"):
