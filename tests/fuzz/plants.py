@@ -37,6 +37,19 @@ PLANTS = (
         ),
         "frames",
     ),
+    *(
+        Planted(
+            Plant(
+                "a piece's last block is as long as any",
+                "host/protocol/route.c",
+                "left < values ? left : values}",
+                "left ? values : values}",
+                "heap-buffer-overflow",
+            ),
+            f"worker-{name}",
+        )
+        for name in ("receivers", "atp_routes")
+    ),
     Planted(
         Plant(
             "a peer says where in the ring a frame lies",

@@ -71,7 +71,7 @@ NATIVE = (
         Native(
             f"worker-{name}", f"a worker of protocol {name}: tensors, frames, time", "worker.c", WORKER, (f"PROTOCOL=ina_{name}",)
         )
-        for name in ("switchml", "quorum", "atp", "ps")
+        for name in ("switchml", "quorum", "receivers", "atp", "ps", "atp_routes")
     ),
     Native("server", "the parameter server's jobs", "server.c", (*HOST, *SERVER)),
     Native(

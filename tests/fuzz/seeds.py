@@ -36,6 +36,8 @@ def _native(target: Native) -> Iterator[bytes]:
                              7])
                 yield bytes([0, 8, 0, 1, part, 0, 0, 40, 0, 0, 0, 9, 1, 3, 2, 0, 0x41, 0, 0, 1, 3, 2, 1, 1, 0, 0, 2, 2, 1, 0, 0,
                              7])
+        if target.name in ("worker-receivers", "worker-atp_routes"):
+            yield from _routed()
         for dtype in (0, 4, 12):
             yield bytes([0, 8, 0, dtype, 0, 40, 0, 0, 0, 9, 1, 3, 2, 0, 1, 0, 2, 1, 1, 0, 7])
             yield bytes(
@@ -82,6 +84,20 @@ def _native(target: Native) -> Iterator[bytes]:
     elif target.harness == "server.c":
         yield bytes([0, 2, 0, 5, 1, 0, 1, 0, 0, 7, 5, 1, 1, 1, 0, 0, 7, 4, 3, 0])
         yield bytes([0, 0x12, 0, 5, 5, 0, 1, 0, 0, 7, 5, 5, 1, 1, 0, 0, 7, 4, 3, 0])
+
+
+def _routed() -> Iterator[bytes]:
+    """Tensors of two workers with routes that are each answered, the second of them while the first is under way."""
+    gather, scatter = ((0x19, 40), (0x1a, 70)), ((0x0b, 40), (0x13, 70))  # sources, receivers << 3; elements
+    swap, reduce = ((0x11, 33), (0x0a, 33)), ((0x0b, 100),)
+    for first, dtype in ((gather, 0), (scatter, 0), (swap, 0), (reduce, 0), (scatter, 4), (reduce, 12)):
+        data = bytes([0, 8])
+        for pieces in (first, swap):
+            numbers = (number for piece in pieces for number in piece)
+            data += bytes([0, 1, dtype if pieces is first else 0, 0, 0, len(pieces), *numbers, 0, 0, 0, 9])
+        for number in range(12):
+            data += bytes([1, 0, 2, number % 8, 1, 0])
+        yield data + bytes([5, 255, 255, 20, 1, 3, 2, 0, 3, 0, 7])
 
 
 # ---- the controller

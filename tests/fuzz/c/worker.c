@@ -10,10 +10,11 @@
 #include "atp_frame.h"
 #include "fuzz.h"
 #include "protocols.h"
+#include "route.h"
 #include "sealing.h"
 #include "wire.h"
 
-enum { KEPT = 8, OPERATIONS = 400, MOST = 700 /* elements */ };
+enum { KEPT = 8, OPERATIONS = 400, MOST = 700 /* elements */, PIECES = 8, MOST_OF_PIECE = 200 /* elements */ };
 
 struct world {
     const struct ina_protocol *protocol;
@@ -21,6 +22,8 @@ struct world {
     void *state;
     struct ina_tensor tensors[INA_MAX_OPS];
     void *in[INA_MAX_OPS], *out[INA_MAX_OPS];
+    struct ina_piece *pieces[INA_MAX_OPS];
+    uint64_t *ends[INA_MAX_OPS];
     uint8_t flies[INA_MAX_OPS];
     int chosen; /* handle of the latest tensor with an offer before it, -1: none */
     uint64_t now;
@@ -29,10 +32,16 @@ struct world {
     uint32_t kept_len[KEPT];
 };
 
+/* 1: frames are SwitchML's, 0: ATP's. */
+static int speaks_switchml(void)
+{
+    return PROTOCOL.options == ina_switchml.options;
+}
+
 static struct ina_worker_config config_of(struct input *in)
 {
     const uint32_t bits = (uint32_t)take(in, 2);
-    const int switchml = PROTOCOL.options == ina_switchml.options; /* its option is of shards; the others' are window and exponent */
+    const int switchml = speaks_switchml(); /* its option is of shards; the others' are window and exponent */
     return (struct ina_worker_config){
         .self = {{2, 0, 0, 0, 1, 0}, 4001, 0x0a000001}, .peer = {{2, 0, 0, 0, 0xff, 0xfe}, 0xbee0, 0x0a00fffe},
         .server = {{2, 0, 0, 0, 0xff, 0xfd}, 0xbed0, 0x0a00fffd}, .job = 1, .life = 1,
@@ -48,7 +57,10 @@ static void forget(struct world *w, uint32_t op)
     if (w->out[op] != w->in[op])
         free(w->out[op]);
     free(w->in[op]);
+    free(w->pieces[op]);
+    free(w->ends[op]);
     w->in[op] = w->out[op] = NULL;
+    w->pieces[op] = NULL, w->ends[op] = NULL;
     w->flies[op] = 0;
 }
 
@@ -90,9 +102,32 @@ static void amend(struct world *w, uint32_t bits)
         w->tensors[w->chosen].in = w->in[w->chosen];
 }
 
+/* Gives a tensor up to PIECES pieces, apart from each other in the worker's memory, mostly of sets that may be. Returns the elements that
+ * the memory has room for. */
+static uint32_t route(struct world *w, struct input *in, struct ina_tensor *tensor, int handle)
+{
+    const uint32_t pieces = choose(in, PIECES + 1), all = (1u << w->config.workers) - 1;
+    struct ina_piece *piece = w->pieces[handle] = exactly(pieces * sizeof *piece);
+    uint32_t room = 0;
+    tensor->count = 0;
+    for (uint32_t i = 0; i < pieces; i++, piece++) {
+        const uint32_t sets = (uint32_t)take(in, 1), count = choose(in, MOST_OF_PIECE);
+        const uint32_t sources = tensor->dtype != INA_INT32 && !(sets & 0x40) ? all : sets & 7;
+        *piece = (struct ina_piece){.count = count, .at = room, .sources = sources & (sets & 0x80 ? ~0u : all),
+                                    .receivers = sets >> 3 & (sets & 0x80 ? 7 : all)};
+        room += count + (sets & 3); /* and some that belong to no piece */
+        tensor->count += count;
+    }
+    tensor->routed = 1;
+    tensor->pieces = w->pieces[handle], tensor->pieces_count = pieces;
+    tensor->ends = w->ends[handle] = exactly(pieces * sizeof *tensor->ends);
+    return room;
+}
+
 static void submit(struct world *w, struct input *in)
 {
     const int chosen = w->protocol->offers && take(in, 1) & 3 && offer(w, in); /* most tensors */
+    const int routed = w->protocol->routes && take(in, 1) & 3; /* most tensors */
     const int handle = w->protocol->next_handle(w->state);
     const uint32_t bits = (uint32_t)take(in, 1), count = (uint32_t)take(in, 2) % MOST;
     if (handle < 0) {
@@ -103,17 +138,19 @@ static void submit(struct world *w, struct input *in)
     forget(w, (uint32_t)handle);
     const uint32_t dtype = !(bits & 4) ? INA_INT32 : bits & 128 ? INA_BFLOAT16 + count % 2 : INA_FLOAT32;
     const size_t size = dtype > INA_FLOAT32 ? 2 : 4;
-    w->in[handle] = exactly(size * count);
-    w->out[handle] = bits & 1 ? w->in[handle] : exactly(size * count);
+    struct ina_tensor tensor = {
+        .count = count, .dtype = dtype, .average = bits >> 3 & 1, .reduction = (bits >> 4 & 3) == 3 ? INA_SUM : bits >> 4 & 3,
+        .tag = bits >> 6 & 1, .part = chosen ? INA_PART_CHOSEN : INA_PART_PLAIN};
+    const uint32_t room = routed ? route(w, in, &tensor, handle) : count;
+    w->in[handle] = exactly(size * room);
+    w->out[handle] = bits & 1 ? w->in[handle] : exactly(size * room);
     const uint32_t seed = (uint32_t)take(in, 4);
-    for (uint32_t i = 0; i < count; i++) { /* floats of all sizes, among them NaN and infinities where the seed has them */
+    for (uint32_t i = 0; i < room; i++) { /* floats of all sizes, among them NaN and infinities where the seed has them */
         const uint32_t value = seed + (bits & 2 ? i : 0) * 2654435761u;
         memcpy((uint8_t *)w->in[handle] + size * i, &value, size);
     }
-    w->tensors[handle] = (struct ina_tensor){
-        .in = w->in[handle], .out = w->out[handle], .count = count, .dtype = dtype, .average = bits >> 3 & 1,
-        .reduction = (bits >> 4 & 3) == 3 ? INA_SUM : bits >> 4 & 3, .tag = bits >> 6 & 1,
-        .part = chosen ? INA_PART_CHOSEN : INA_PART_PLAIN};
+    tensor.in = w->in[handle], tensor.out = w->out[handle];
+    w->tensors[handle] = tensor;
     if (chosen && w->tensors[(handle + INA_MAX_OPS - 1) % INA_MAX_OPS].offer.state != INA_OFFER_GIVE)
         w->tensors[handle].in = NULL; /* until it gives */
     const int result = w->protocol->submit(w->state, w->tensors, handle, w->now);
@@ -160,17 +197,41 @@ static void receive(struct world *w, struct input *in, const uint8_t *bytes, uin
     free(frame);
 }
 
-/* As many equal contributions: what is linear is so many times that of one. */
-static void sum_of_all(uint8_t *frame, uint32_t len, struct ina_check_header *check, uint32_t workers)
+/* As many equal contributions: what is linear is so many times that of one. `extra`: bytes between check header and values. */
+static void sum_of_all(uint8_t *frame, uint32_t len, struct ina_check_header *check, uint32_t extra, uint32_t contributions)
 {
-    check->check0 = htonl(ntohl(check->check0) * workers);
-    check->check1 = htonl(ntohl(check->check1) * workers);
-    for (uint8_t *value = (uint8_t *)(check + 1); value + 4 <= frame + len; value += 4) {
+    check->check0 = htonl(ntohl(check->check0) * contributions);
+    check->check1 = htonl(ntohl(check->check1) * contributions);
+    for (uint8_t *value = (uint8_t *)(check + 1) + extra; value + 4 <= frame + len; value += 4) {
         uint32_t word;
         memcpy(&word, value, 4);
-        word = htonl(ntohl(word) * workers);
+        word = htonl(ntohl(word) * contributions);
         memcpy(value, &word, 4);
     }
+}
+
+static void set_length(struct ina_internet *net, uint32_t len)
+{
+    net->total_len = htons((uint16_t)(len - INA_INTERNET_IP));
+    net->udp_len = htons((uint16_t)(len - INA_INTERNET_UDP));
+}
+
+/* The answer to a frame from and for some: the sum of as many equal contributions as it has members, zeros where this worker brings none;
+ * and it has values if this worker is a receiver, and only then, unless it is `wrong`. Returns its length. */
+static uint32_t sum_of_members(const struct world *w, uint8_t *frame, uint32_t len, struct ina_check_header *check, uint32_t wrong)
+{
+    uint8_t *payload = (uint8_t *)(check + 1);
+    uint32_t sets[2]; /* receivers, members */
+    memcpy(sets, payload, sizeof sets);
+    sum_of_all(frame, len, check, sizeof sets, (uint32_t)__builtin_popcount(sets[1]));
+    const uint32_t values = (ntohl(sets[0]) >> w->config.worker & 1) != wrong ? w->config.values : 0;
+    len = (uint32_t)(payload - frame) + (uint32_t)sizeof sets + 4 * values; /* the room behind the frame is 0 */
+    struct ina_wire_frame *h = (struct ina_wire_frame *)frame;
+    if (speaks_switchml())
+        h->type_overflow_size = (uint8_t)((h->type_overflow_size & ~INA_WIRE_SIZE)
+                                          | (values ? (uint32_t)ina_wire_size_code(values) : INA_WIRE_SIZE_NONE));
+    set_length(&h->net, len);
+    return len;
 }
 
 /* A frame that was sent comes back: as it was, or as its answer. */
@@ -183,8 +244,9 @@ static void answer(struct world *w, struct input *in)
     memset(frame, 0, w->frame_size + 8);
     memcpy(frame, w->kept[slot], whole);
     struct ina_wire_frame *h = (struct ina_wire_frame *)frame;
-    const int switchml = w->protocol == &ina_switchml || w->protocol == &ina_quorum;
-    const int offered = switchml && h->type_overflow_size >> INA_WIRE_TYPE_SHIFT == INA_WIRE_OFFER;
+    const int switchml = speaks_switchml();
+    const struct ina_kind *kind = &(switchml ? ina_kinds : ina_atp_kinds)[h->type_overflow_size >> INA_WIRE_TYPE_SHIFT];
+    const int offered = switchml && kind->contributors == INA_CONTRIBUTORS_OFFERING, some = kind->contributors == INA_CONTRIBUTORS_SOURCES;
     struct ina_check_header *check = switchml ? &h->check : &((struct ina_atp_wire *)frame)->check;
     uint32_t len = whole;
     if (how & 1) {
@@ -192,8 +254,10 @@ static void answer(struct world *w, struct input *in)
             struct ina_wire_offer *o = (struct ina_wire_offer *)h->payload;
             o->state = how & 0x10 ? INA_OFFER_OPEN : INA_OFFER_DECIDED;
             o->ranks = htonl(how & 0x20 ? (uint32_t)take(in, 4) : how >> 6 & 1 ? (1u << w->config.workers) - 1 : 0);
+        } else if (some) {
+            len = sum_of_members(w, frame, whole, check, how >> 4 & 1);
         } else {
-            sum_of_all(frame, whole, check, w->config.workers);
+            sum_of_all(frame, whole, check, 0, w->config.workers);
         }
         const uint32_t ip = h->net.src_ip;
         const uint16_t port = h->net.src_port;
@@ -201,22 +265,22 @@ static void answer(struct world *w, struct input *in)
         h->net.dst_ip = ip, h->net.dst_port = port;
         if (!switchml) { /* ATP's results are of another type, and say who gets them */
             struct ina_atp_wire *a = (struct ina_atp_wire *)frame;
-            const uint32_t sent = a->type_flags >> 4;
-            a->type_flags = (uint8_t)((sent == INA_ATP_FLOATS ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT) << 4 | (how >> 4 & 7));
+            a->type_flags = (uint8_t)(kind->result << 4 | (how >> 4 & 7));
             a->bitmap = htonl((1u << w->config.workers) - 1);
+            if (some)
+                memcpy(&a->bitmap, a->payload + offsetof(struct ina_atp_receivers, members), sizeof a->bitmap);
         }
     }
     if (how & 2) /* others are missing */
         len = switchml ? INA_WIRE_PAYLOAD + 4 : INA_ATP_PAYLOAD + 4;
     if (how & 2) {
         frame[INA_INTERNET_SIZE] = switchml ? INA_WIRE_PENDING << 4 | INA_WIRE_SIZE_NONE : INA_ATP_PENDING << 4;
-        h->net.total_len = htons((uint16_t)(len - INA_INTERNET_IP));
-        h->net.udp_len = htons((uint16_t)(len - INA_INTERNET_UDP));
+        set_length(&h->net, len);
     }
     if (how & 4)
         edit(in, frame, len < 80 ? len : 80);
     if (!(how & 0x80)) /* else the checksum of the headers tells */
-        seal_again(check, frame + INA_INTERNET_SIZE, offered && !(how & 2) ? sizeof(struct ina_wire_offer) : 0);
+        seal_again(check, frame + INA_INTERNET_SIZE, how & 2 ? 0 : kind->extra);
     if (how & 8)
         len -= choose(in, len);
     receive(w, in, frame, len);
