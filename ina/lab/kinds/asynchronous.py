@@ -30,6 +30,8 @@ from ina.lab.kind import Check, Finding, Measured, Row
 from ina.lab.results import report
 from ina.lab.virtual import virtual_network
 from ina.lab.virtual.balancing import ROLLOUT, Balancing
+from ina.lab.virtual.client_tiers import Rounds
+from ina.lab.virtual.client_tiers import weight as weight_of_late
 from ina.lab.virtual.images import Images
 from ina.lab.virtual.judge import Judge
 from ina.lab.virtual.learning import Task
@@ -120,14 +122,15 @@ class Asynchronous(Offering):
     name: str = key("asynchronous", "the results folder's name begins with it")
     method: str = key("synchronous", f"when a sum is complete, and who waits: {', '.join(METHODS)}", choices=tuple(METHODS))
     least: int = key(0, "workers that are enough for a sum; 0: with first three quarters, with iswitch half, with fedsa half at "
-                     "the beginning, with local all",
+                     "the beginning, with fedlesscan three quarters of `chosen`, with local all",
                      Range(0, 32, "workers", "workers"))
     splits: int = key(4, "softsync: into how many sums the workers' updates go", Range(1, 32))
-    bound: int = key(3, "iswitch: staleness, in sums; ssp, dssp: updates that a worker is ahead of the slowest, at most",
-                     Range(0, 1000))
+    bound: int = key(3, "iswitch, fedlesscan: staleness, in sums; ssp, dssp: updates that a worker is ahead of the slowest, at "
+                     "most", Range(0, 1000))
     upper: int = key(0, "dssp: the same at most, where waiting does not pay; 0: bound + 12", Range(0, 2000))
     noise: float = key(4.0, "fedsa: workers' updates that teach half as much as if each were of all data", Range(0, 1000))
     budget: float = key(0.0, "fedsa: updates in sums a second, at most, if there is a choice; 0: any", Range(0, 1e9))
+    chosen: int = key(0, "fedlesscan: workers that compute in a round; 0: three quarters", Range(0, 32, "workers", "workers"))
     loop: int = key(15, "layerwise: sums of a loop", Range(1, 10**6))
     deep: int = key(5, "layerwise: of these the last ones, in which deep layers travel, too", Range(1, 10**6))
     masked: bool = key(False, "updates travel as whole numbers under masks of each two workers, which cancel in a sum of all: "
@@ -179,7 +182,7 @@ class Asynchronous(Offering):
     def derived(self) -> dict[str, object]:
         return super().derived() | {
             "least": self.least or self.enough, "upper": self.upper or self.bound + 12,
-            "local": self.local or self.way.local,
+            "local": self.local or self.way.local, "chosen": self.terms.chosen,
             "lr": self.lr or TASKS[self.task].lr, "target": self.target or TASKS[self.task].target}
 
     def checks(self) -> Iterator[Check]:
@@ -188,6 +191,11 @@ class Asynchronous(Offering):
         yield self.workers % self.together == 0, "copies", f"a divisor of {self.workers}, the workers"
         single = not (self.way.backups or self.way.balances) or self.task != "cartpole"
         yield single, "task", f"classes or images with {self.method}: a worker keeps its poles"
+        yield self.chosen <= self.workers, "chosen", f"at most {self.workers}, the workers"
+        enough = not self.way.selects or self.least <= self.terms.chosen
+        yield enough, "least", f"at most {self.terms.chosen}, the workers chosen for a round"
+        plain = not self.way.selects or self.damping == "none"
+        yield plain, "damping", f"none with {self.method}: it weighs late updates itself"
         yield self.deep <= self.loop, "deep", f"at most {self.loop}, the sums of a loop"
         yield not self.way.layered or self.outer == "sgd", "outer", f"sgd with {self.method}: no sum has all layers"
         yield not self.way.layered or not self.outer_momentum, "outer_momentum", f"0 with {self.method}: no sum has all layers"
@@ -196,10 +204,11 @@ class Asynchronous(Offering):
         yield falls, "task", f"classes with {self.method}: cartpole has no loss that falls"
         yield not self.way.foresees or self.local in (0, 1), "local", f"0 or 1 with {self.method}: a loss is of one step"
         yield not self.way.balances or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
-        alone = not self.masked or (self.enough == self.workers and not self.way.adapts) or self.shares > 0
+        unmasked = self.way.adapts or self.way.selects
+        alone = not self.masked or (self.enough == self.workers and not unmasked) or self.shares > 0
         yield alone, "masked", f"false with sums of {self.enough} of {self.workers}, or shares: masks of those that are " \
                                "missing would stay"
-        yield not self.shares or (self.masked and not self.way.adapts), "shares", f"0 with {self.method}, or without masked"
+        yield not self.shares or (self.masked and not unmasked), "shares", f"0 with {self.method}, or without masked"
         half = not self.shares or self.workers // 2 < self.shares <= self.enough
         yield half, "shares", (f"more than half of {self.workers}, so that no two groups reveal shares for two sets of "
                                   f"workers, and at most {self.enough}, which are enough for a sum")
@@ -226,7 +235,8 @@ class Asynchronous(Offering):
     @property
     def terms(self) -> Terms:
         """Keys that say what the method allows."""
-        return Terms(self.workers, self.least, self.splits, self.bound, self.upper, self.copies)
+        return Terms(self.workers, self.least, self.splits, self.bound, self.upper, self.copies,
+                     self.chosen or self.workers - self.workers // 4)
 
     @property
     def together(self) -> int:
@@ -240,8 +250,9 @@ class Asynchronous(Offering):
 
     @property
     def reported(self) -> int:
-        """Numbers behind an update in a sum, where methods need them: the workers' speeds, or losses and how old these are."""
-        return self.workers * (2 if self.way.foresees else self.way.balances or self.way.adapts)
+        """Numbers behind an update in a sum, where methods need them: the workers' speeds; or losses, or compute times, and how
+        stale the updates are."""
+        return self.workers * (2 if self.way.foresees or self.way.selects else self.way.balances or self.way.adapts)
 
     def rate_at(self, done: int) -> float:
         """Returns the learning rate after so many updates in sums, of one step each: `lr`, times the points of a sum over
@@ -278,11 +289,12 @@ class Asynchronous(Offering):
 
 @dataclass
 class _Update:
-    """A result of a worker. ``version``: of the parameters that it began with."""
+    """A result of a worker. ``version``: of the parameters that it began with; ``note``: foresight, the loss at that version;
+    fedlesscan, s for which it computed."""
 
     values: np.ndarray
     version: int
-    loss: float = 0.0  # foresight: at that version
+    note: float = 0.0
 
 
 @dataclass
@@ -317,6 +329,7 @@ class _Worker:
     idle: int | None = 0  # ps, since when
     spans: list[tuple[str, float, float]] = field(default_factory=list)
     trend: LossTrend = field(default_factory=LossTrend)  # foresight: of the losses in the sums that it has applied
+    rounds: Rounds | None = None  # fedlesscan: by the sums that it has applied
 
 
 class _Run:
@@ -340,6 +353,10 @@ class _Run:
         if config.shares:
             self.masks = SharedMasks(config.seed, config.workers, config.shares)
         self._numbers = {machine: number for number, machine in enumerate(job.machines)}
+        if config.way.selects:
+            for worker in self.workers:
+                worker.rounds = Rounds(config.workers, config.terms.chosen, config.updates / config.local, config.seed)
+                self._select(worker, worker.rounds)
 
     @property
     def over(self) -> bool:
@@ -380,15 +397,18 @@ class _Run:
         """Offers an update to the first sum that the worker does not know to be over; or drops it: it would be too stale."""
         number = next(each for each in range(worker.version, worker.announced) if each not in worker.arrived)
         stale = number - update.version
-        if not self.config.way.waits and self.stalest is not None and stale > self.stalest:  # who waits is never too late
+        drops = self.config.way.selects or not self.config.way.waits  # others wait, and are never too late
+        if drops and self.stalest is not None and stale > self.stalest:
             self.dropped += 1
             return
         weight = {"none": 1.0, "inverse": 1 / max(1, stale), "exponential": (np.e / 2) ** -stale}[self.config.damping]
         if self.config.way.foresees:
             weight *= worker.trend.weight(stale)
+        if self.config.way.selects:
+            weight *= weight_of_late(update.version, number)
         values, plain = np.ascontiguousarray(self._layers(worker, number, update) * np.float32(weight)), None
-        if self.config.way.foresees:
-            values = self._with_loss(worker, values, update.loss, stale)
+        if self.config.way.foresees or self.config.way.selects:
+            values = self._with_note(worker, values, update.note, stale)
         if self.config.masked:
             plain = whole(values, self.config.workers)
             values = self.masks.cover(worker.number, number, plain)
@@ -405,8 +425,10 @@ class _Run:
         return np.concatenate([update.values[: self.task.deep], worker.drift])[: self._length(number)]
 
     def _may_begin(self, worker: _Worker) -> bool:
-        """Tells whether the worker is not too far ahead of the slowest."""
+        """Tells whether the worker is not too far ahead of the slowest, and chosen where not all are."""
         config, ahead = self.config, int(worker.clocks[worker.number] - worker.clocks.min())
+        if worker.rounds is not None:
+            return worker.number in worker.rounds.chosen
         if self.ahead is None or ahead <= config.bound:
             worker.allowed = None
             return True
@@ -434,10 +456,10 @@ class _Run:
         piece, data = worker.number // config.together, worker.data
         if config.way.backups:
             data = np.random.default_rng((config.seed, 4, piece, version))
-        loss = 0.0
+        note = seconds
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
             if config.way.foresees and isinstance(self.task, Task):
-                loss = self.task.loss(begin, piece, data, size)
+                note = self.task.loss(begin, piece, data, size)
             values = self.task.update(begin, piece, data, size, rate, config.local)
         if not np.abs(values).max() <= LARGEST:  # nor is it if there is a NaN
             raise Diverged(f"the training diverged: update {worker.computed + 1} of worker {worker.number} is infinite, NaN, or "
@@ -451,7 +473,7 @@ class _Run:
             values = self._weighted(worker, values, seconds)
         worker.computed += 1
         worker.spans.append((f"compute at version {version}", self.network.now / PS, self.network.now / PS + seconds))
-        update, token = _Update(values, version, loss), worker.token
+        update, token = _Update(values, version, note), worker.token
         self.network.plan(self.network.now + round(seconds * PS), lambda: self._computed(worker, update, token))
 
     def _weighted(self, worker: _Worker, values: np.ndarray, seconds: float) -> np.ndarray:
@@ -464,11 +486,11 @@ class _Run:
         speeds[worker.number] = 1 / max(worker.pace, FASTEST)
         return np.concatenate([np.float32(part) * values, speeds])
 
-    def _with_loss(self, worker: _Worker, values: np.ndarray, loss: float, stale: int) -> np.ndarray:
-        """Returns an update, and behind it the worker's loss and how many sums ago it had it, each among zeros, so that a sum has
-        those of all that are in it."""
+    def _with_note(self, worker: _Worker, values: np.ndarray, note: float, stale: int) -> np.ndarray:
+        """Returns an update, and behind it the worker's loss or compute time, and the update's staleness, each among zeros, so
+        that a sum has those of all that are in it."""
         behind = np.zeros((2, self.config.workers), np.float32)
-        behind[:, worker.number] = loss, stale
+        behind[:, worker.number] = note, stale
         return np.concatenate([values, *behind])
 
     def _computed(self, worker: _Worker, update: _Update, token: int) -> None:
@@ -524,6 +546,9 @@ class _Run:
             losses, stale = speeds.reshape(2, config.workers)
             for each in contributors:
                 worker.trend.know(number - round(float(stale[each])), float(losses[each]))
+        if worker.rounds is not None:
+            times, stale = speeds.reshape(2, config.workers)
+            worker.rounds.end(number, {each: (float(times[each]), number - round(float(stale[each]))) for each in contributors})
         average = total / np.float32(config.workers if config.way.shares else len(contributors))
         if average.size < self.task.parameters:
             average = np.concatenate([average, np.zeros(self.task.parameters - average.size, np.float32)])
@@ -534,12 +559,19 @@ class _Run:
             worker.pushes[each] = [*worker.pushes[each][-1:], time / PS]
         if config.way.adapts:
             self._choose(worker, contributors, speeds)
+        if worker.rounds is not None:
+            self._select(worker, worker.rounds)
         self.judge.check_copy(worker.number, worker.version, worker.parameters)
         if worker.number == 0:
             before = self.updates * config.local // config.evaluate
             self.updates += len(contributors)
             if self.updates * config.local // config.evaluate > before or self.over:
                 self.scores.append((time / PS, self.updates, self.task.score(worker.parameters)))
+
+    def _select(self, worker: _Worker, rounds: Rounds) -> None:
+        """Chooses who computes at the worker's version."""
+        rounds.choose(worker.version, int(worker.clocks.sum()))
+        self.judge.choose(worker.version, worker.number, rounds.chosen)
 
     def _choose(self, worker: _Worker, contributors: tuple[int, ...], speeds: np.ndarray) -> None:
         """Chooses how many workers are enough for the next sum that the worker takes part in, by their latest speeds: as all do

@@ -25,6 +25,7 @@ class Judge:
         versions: that an update was computed at, by sum and worker it was offered to and by.
         leasts: workers that are enough, by sum, where these are not ``enough``.
         sets: contributors, by sum.
+        chosen: workers that compute at a version, where not all do.
     """
 
     def __init__(self, method: str, workers: int, enough: int, protocol: str, copies: int = 1):
@@ -32,6 +33,7 @@ class Judge:
         self.versions: dict[tuple[int, int], int] = {}
         self.leasts: dict[int, int] = {}
         self.sets: dict[int, tuple[int, ...]] = {}
+        self.chosen: dict[int, list[int]] = {}
         self._values: dict[tuple[int, int], np.ndarray] = {}
         self._plain: dict[tuple[int, int], np.ndarray] = {}
         self._checked: Counter[int] = Counter()  # workers, by sum
@@ -49,6 +51,11 @@ class Judge:
         if (known := self.leasts.setdefault(number, least)) != least:
             raise WrongSum(f"sum {number}: {least} workers are enough for worker {worker}, for others {known}")
 
+    def choose(self, version: int, worker: int, chosen: list[int]) -> None:
+        """Notes who computes at a version as one of the workers has it. Raises WrongSum: others have it otherwise."""
+        if (known := self.chosen.setdefault(version, chosen)) != chosen:
+            raise WrongSum(f"version {version}: the workers {chosen} compute for worker {worker}, for others {known}")
+
     def begin(self, version: int, worker: int) -> None:
         """Notes that a worker that has applied ``version`` sums begins to compute."""
         self._begun.append((version, worker))
@@ -62,6 +69,11 @@ class Judge:
         if len({each // self.copies for each in contributors}) < len(contributors):
             raise WrongSum(f"sum {number} is of the workers {contributors}, expected one of each {self.copies} that compute the "
                            "same")
+        for each in contributors:
+            version = self.versions[number, each]
+            if each not in self.chosen.get(version, contributors):
+                raise WrongSum(f"sum {number} has an update of version {version} by worker {each}, expected one of "
+                               f"{self.chosen[version]}")
         given = [self._values[number, each] for each in contributors]
         right, error = oracle.expected(given, len(given), self.protocol, protocols.SUM)
         if not np.all(np.abs(out - right) <= error):

@@ -22,6 +22,7 @@ class Terms(NamedTuple):
     bound: int
     upper: int
     copies: int
+    chosen: int
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Method:
         layered: deep layers travel in the last `deep` sums of each `loop` only; until then a worker goes on with its own.
         foresees: an update weighs less the more the loss is to fall until it is applied (ina/lab/virtual/loss_prediction.py);
             losses travel in the sum, behind the update.
+        selects: `chosen` workers compute in a round, by the rounds before (ina/lab/virtual/client_tiers.py); what is late counts
+            less, and is not sent if it would be too stale; compute times travel in the sum, behind the update.
         local: steps of a worker that make an update, where nothing is said.
     """
 
@@ -60,6 +63,7 @@ class Method:
     adapts: bool = False
     layered: bool = False
     foresees: bool = False
+    selects: bool = False
     local: int = 1
 
 
@@ -91,6 +95,10 @@ METHODS = {
     "fedsa": Method("of as many of the first as pay by speeds and `budget`; who takes part seldom learns at a larger rate (after "
                     "FedSA; Ma et al., IEEE JSAC 2021)",
                     enough=lambda terms: terms.least or -(-terms.workers // 2), adapts=True, local=8),
+    "fedlesscan": Method("of the first `least` of `chosen` workers, by tiers and by clusters of their times; late ones count "
+                         "less, up to `bound` rounds (after FedLesScan; Elzohairy et al., IEEE Big Data 2022)",
+                         enough=lambda terms: terms.least or terms.chosen - terms.chosen // 4,
+                         stalest=lambda terms: terms.bound, selects=True, local=8),
     "layerwise": Method("of shallow layers in each sum, of deep ones in the last `deep` of `loop`; with `damping` stale updates "
                         "count less (Chen et al., arXiv 1903.07424)",
                         enough=lambda terms: terms.least or terms.workers, layered=True, local=8),
