@@ -19,6 +19,7 @@ from ina import cli
 from ina.base import manifest
 from ina.lab.course import cases, check, frames, step, virtual, walks
 from ina.p4.compiler.build import compile_program
+from ina.p4.compiler.frontend import load
 from ina.p4.tools import stf
 
 STEPS = {each.name: each for each in step.steps()}
@@ -449,6 +450,31 @@ def test_a_walk_finds_the_late_copy_that_a_version_bit_cannot_tell(tmp_path):
     sent = [each for each in report.steps if "contribution of" in each]
     assert len(sent) > len(set(sent)), "a copy that comes late is among the steps"
     assert walks.run(dataclasses.replace(walk, faults=False), compiled).violation is None
+    lines = "\n".join(walks.traced(walk, report, load(program, include_dirs=[step.COURSE]))).split("step ")[1:]
+    places = [number for number, text in enumerate(report.steps, 1) if text.endswith("to s1")]
+    assert [int(each.split(",")[0]) for each in lines] == places and len(places) < len(report.steps)
+    late, wrong = lines[-2:]  # the copy of block 0 clears worker 0's bit of block 1, whose contribution is then added twice
+    assert "contribution of block 0" in late and "register Add.seen[1] = 0 (was 1)" in late
+    assert "contribution of block 1" in wrong and "cell 1 = 0x200 0x400 0x600 0x800 (were 0x100 0x200 0x300 0x400)" in wrong
+    # The interpreter has done what the compiled switch did: the wrong sum leaves.
+    assert re.search(r"out of port 1: 38 bytes.*\n +[0-9a-f]{44}00000200000004000000060000000800$", wrong, re.MULTILINE)
+
+
+@pytest.mark.build
+def test_a_check_shows_what_each_switch_of_a_wrong_walk_remembered(tmp_path):
+    """A leaf that adds a repeated contribution to its partial sum passes the packet tests here, and has a wrong walk."""
+    need("cc")
+    each = STEPS["tree"]
+    program = tmp_path / "tree.p4"
+    text = each.solution.read_text()
+    assert "bitmap & mine == 0" in text
+    program.write_text(text.replace("bitmap & mine == 0", "true"))
+    result = next(result for result in check.check(dataclasses.replace(each, tests=[]), program).results if not result.passed)
+    assert "gets a wrong sum" in result.details[0] or "does not finish" in result.details[0]
+    assert any(re.match(r"step \d+, into port \d of s1: contribution", line) for line in result.trace)
+    assert any(re.search(r"register \S+\[\w+\] (is|=) ", line) for line in result.trace)
+    shown = "\n".join(check.lines("tree.p4", check.Verdict("tree", check.FAIL, results=[result])))
+    assert "        step by step:\n          step 1, into port " in shown
 
 
 @pytest.mark.build

@@ -98,7 +98,8 @@ def _results(step: Step, compiled: CompiledProgram, checked: CheckedProgram) -> 
             failed = True
             yield Result(case.title, False, failure.place, "", failure.message, failure.hint, failure.trace)
     for walk in step.walks:
-        result = Result(walk.title, False, note="not run: what comes before first") if failed else _walked(walk, compiled)
+        skipped = Result(walk.title, False, note="not run: what comes before first")
+        result = skipped if failed else _walked(walk, compiled, checked)
         failed |= not result.passed
         yield result
     for walk in step.walks:
@@ -108,7 +109,7 @@ def _results(step: Step, compiled: CompiledProgram, checked: CheckedProgram) -> 
             yield result
 
 
-def _walked(walk: Walk, compiled: CompiledProgram) -> Result:
+def _walked(walk: Walk, compiled: CompiledProgram, checked: CheckedProgram) -> Result:
     from ina.lab.course import walks
     from ina.p4.runtime.entity_error import EntityError
     from ina.p4.tools.stf_numbers import StfError
@@ -123,7 +124,7 @@ def _walked(walk: Walk, compiled: CompiledProgram) -> Result:
         return Result(walk.title, True, note=note)
     steps = [f"{number:2}. {step}" for number, step in enumerate(report.steps, 1)]
     after = f"after {'this' if len(steps) == 1 else 'these'} {counted(len(steps), 'step')}: {report.violation}"
-    return Result(walk.title, False, "", note, [after, *steps], walk.hint)
+    return Result(walk.title, False, "", note, [after, *steps], walk.hint, list(walks.traced(walk, report, checked)))
 
 
 def _run(walk: Walk, compiled: CompiledProgram) -> Result:

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 
 from ina.lab.course import frames
 from ina.lab.course.step import Walk
+from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.compiled import CompiledProgram
 from ina.p4.tools import stf_file as stf
+from ina.p4.tools import trace
 from ina.p4.tools.stf_target import CompiledTarget
 from ina.worlds.virtual.explorable import SwitchMachine
 from ina.worlds.virtual.explorer import Budget, Explorer, Machine, Report, Sent
@@ -128,3 +130,14 @@ def run(walk: Walk, compiled: CompiledProgram) -> Report:
     a port where nobody is."""
     with network(walk, compiled) as explorer:
         return explorer.saturate(STATES) if walk.faults else explorer.explore(10**6, Budget(0, 0, 0), STATES)
+
+
+def traced(walk: Walk, report: Report, program: CheckedProgram) -> Iterator[str]:
+    """Yields lines on how the walk's switches handled the frames of a report's steps, as `ina trace` says it: tables, registers
+    read and written, and what left. Raises StfError, EntityError."""
+    tracers = {name: trace.Tracer(program, commands, name) for name, commands in walk.switches.items()}
+    for number, arrival in enumerate(report.arrivals, 1):
+        if arrival is not None and arrival.machine in tracers:
+            yield f"step {number}, into port {arrival.port} of {arrival.machine}: {frames.words(arrival.frame)}"
+            _, *lines = tracers[arrival.machine].packet(number, arrival.frame, arrival.port, 0.0)
+            yield from lines

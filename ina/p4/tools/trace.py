@@ -23,6 +23,7 @@ from ina.p4.tools.explain import runs
 from ina.p4.tools.stf_target import InterpreterTarget
 
 SHOWN = 64  # bytes of a frame that leaves
+CELLS = 8  # values of neighbouring registers shown in a line
 CHECKS = ("verify", "static_assert")  # their effect is the parser's next state
 SILENT = ("verify_checksum", "update_checksum", "verify_checksum_with_payload", "update_checksum_with_payload")
 PCAP = {b"\xd4\xc3\xb2\xa1": ("<", 1e-6), b"\xa1\xb2\xc3\xd4": (">", 1e-6),
@@ -75,6 +76,7 @@ class Tracer(Observer):
         self._switch.machine.observer = self
         self._lines: list[str] = []
         self._states: list[str] = []
+        self._reads: dict[tuple[str, int], Value] = {}  # of cells that have not been written since
         self._writes: list[tuple[str, tuple[int, Value, Value]]] = []
 
     def packet(self, number: int, frame: bytes, port: int, seconds: float) -> Iterator[str]:
@@ -152,19 +154,29 @@ class Tracer(Observer):
 
     def method_called(self, instance: Instance, method: str, args: list[Argument], state: object) -> None:
         self._end_states()
-        if (instance.decl.name, method) == ("register", "write"):
-            index, value = args
-            assert isinstance(state, RegisterArray) and isinstance(index, int) and not isinstance(value, Place)
+        if instance.decl.name == "register" and isinstance(state, RegisterArray):
+            index = args[0] if method == "write" else args[1]
+            assert isinstance(index, int)
             index &= (1 << (fixed_width(instance.type.args[1]) or 0)) - 1 if len(instance.type.args) > 1 else -1
             if index < len(state):
-                self._writes.append((instance.name, (index, state.read(index), value)))
+                self._cell_used((instance.name, index), state.read(index), args[1] if method == "write" else None)
                 return
         if instance.decl.name == "RegisterAction" and method != "predicate":
             return  # register_changed reports its effect
-        if (instance.decl.name, method) != ("register", "read"):
-            self._end_writes()
-            values = [_value(a) for a in args if isinstance(a, int | str)]
-            self._lines.append(f"{instance.decl.name} {instance.name}.{method}({', '.join(values)})")
+        self._end_cells()
+        values = [_value(a) for a in args if isinstance(a, int | str)]
+        self._lines.append(f"{instance.decl.name} {instance.name}.{method}({', '.join(values)})")
+
+    def _cell_used(self, cell: tuple[str, int], before: Value, after: Argument) -> None:
+        """Notes that a register's cell is read (``after`` None) or written. A write's line says what was there before and after,
+        so reads next to it have none."""
+        name, index = cell
+        if after is not None:
+            assert not isinstance(after, Place)
+            self._reads.pop(cell, None)
+            self._writes.append((name, (index, before, after)))
+        elif not any(cell == (written, at) for written, (at, _, _) in self._writes):
+            self._reads[cell] = before
 
     def register_changed(self, instance: Instance, index: int, before: Value, after: Value) -> None:
         old, new = ([v for v, _ in leaves(x, instance.type.args[0])] for x in (before, after))
@@ -174,23 +186,36 @@ class Tracer(Observer):
 
     def _end(self) -> None:
         self._end_states()
-        self._end_writes()
+        self._end_cells()
 
     def _end_states(self) -> None:
         if self._states:
             self._lines.append(" > ".join(self._states))
             self._states = []
 
-    def _end_writes(self) -> None:
-        """Adds pending writes; those to one cell of neighbouring registers (a row of values, say) are one line."""
+    def _end_cells(self) -> None:
+        """Adds pending reads, then writes; those of one cell of neighbouring registers (a row of values, say) are one line."""
+        reads = list(self._reads.values())
+        for group in runs(list(self._reads)):
+            (first, index), values = group[0], [_value(value) for value in reads[: len(group)]]
+            if len(group) == 1:
+                self._lines.append(f"register {first}[{index}] is {values[0]}")
+            else:
+                more = " ..." if len(values) > CELLS else ""
+                self._lines.append(f"registers {first} .. {group[-1][0]}, cell {index}, are {' '.join(values[:CELLS])}{more}")
+            del reads[: len(group)]
+        self._reads.clear()
         for group in runs([(name, index) for name, (index, _, _) in self._writes]):
             count = len(group)
-            first, (index, old, new) = self._writes[0]
+            (first, index), cells = group[0], [(old, new) for _, (_, old, new) in self._writes[:count]]
+            old, new = (" ".join(map(_value, values)) for values in zip(*cells, strict=True))
+            change = "unchanged" if old == new else f"{'was' if count == 1 else 'were'} {old}"
             if count == 1:
-                change = "unchanged" if old == new else f"was {_value(old)}"
-                self._lines.append(f"register {first}[{index}] = {_value(new)} ({change})")
+                self._lines.append(f"register {first}[{index}] = {new} ({change})")
+            elif count <= CELLS:
+                self._lines.append(f"registers {first} .. {group[-1][0]}, cell {index} = {new} ({change})")
             else:
-                changes = sum(old != new for _, (_, old, new) in self._writes[:count])
+                changes = sum(old != new for old, new in cells)
                 self._lines.append(f"registers {first} .. {group[-1][0]}, cell {index}: {changes} of {count} changed")
             del self._writes[:count]
 

@@ -31,6 +31,7 @@ from array import array
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 End = tuple[str, int]  # a machine's name, and one of its ports
 Sent = list[tuple[int, bytes]]  # frames and the ports that they leave by
@@ -81,9 +82,25 @@ class Budget:
     timeouts: int = 2
 
 
+class Arrival(NamedTuple):
+    """A frame that arrives at a machine's port, in a step of a path."""
+
+    machine: str
+    port: int
+    frame: bytes
+
+
+class _Step(NamedTuple):
+    """A step of a path, for people; ``arrival``: None for a loss, a copy or a time-out."""
+
+    text: str
+    arrival: Arrival | None = None
+
+
 @dataclass(frozen=True)
 class Report:
-    """Result of a walk. ``violation`` is None, or says what went wrong, and ``steps`` lead there.
+    """Result of a walk. ``violation`` is None, or says what went wrong, and ``steps`` lead there; ``arrivals``: of each step, the
+    frame that arrives, None where none does.
 
     ``states``: distinct ones that were walked from; ``depth``: steps from the start that were walked; ``complete``: there
     are no more states within the budget; ``local``: distinct states of each machine; ``executed``: steps that machines
@@ -97,6 +114,7 @@ class Report:
     executed: int
     violation: str | None = None
     steps: tuple[str, ...] = ()
+    arrivals: tuple[Arrival | None, ...] = ()
 
 
 # A state: number of each machine's state, numbers of frames in ascending order, rest of the budget.
@@ -220,15 +238,15 @@ class Explorer:
                     if outcome is not None:
                         yield (*_applied(parts, frames, machine, outcome), (losses, duplicates, timeouts - 1)), outcome.violation
 
-    def _step(self, before: _State, after: _State) -> str:
-        """Describes the step between two states, for people."""
+    def _step(self, before: _State, after: _State) -> _Step:
+        """Returns the step between two states."""
         (parts, frames, budget), (_, later, remaining) = before, after
         if remaining[0] < budget[0] or remaining[1] < budget[1]:
             more, fewer = (frames, later) if remaining[0] < budget[0] else (later, frames)
             rest = list(more)
             for frame in fewer:
                 rest.remove(frame)
-            return f"{'lost' if more is frames else 'duplicated'}: {self._name(rest[0])}"
+            return _Step(f"{'lost' if more is frames else 'duplicated'}: {self._name(rest[0])}")
         for frame in dict.fromkeys(frames):
             machine = self._frames[frame][0]
             rest = list(frames)
@@ -259,7 +277,7 @@ class Explorer:
         parents = array("q", [-1])
         level, walked, complete = [start], 0, True
 
-        def report(violation: str | None = None, steps: tuple[str, ...] = ()) -> Report:
+        def report(violation: str | None = None, steps: Sequence[_Step] = ()) -> Report:
             return self._report(len(visited), walked, complete, violation, steps)
 
         def path(state: _State) -> list[_State]:
@@ -268,8 +286,8 @@ class Explorer:
                 states.append(self._unpacked(keys[up]))
             return states[::-1]
 
-        def steps(states: list[_State]) -> tuple[str, ...]:
-            return tuple(self._step(a, b) for a, b in zip(states, states[1:], strict=False))
+        def steps(states: list[_State]) -> list[_Step]:
+            return [self._step(a, b) for a, b in zip(states, states[1:], strict=False)]
 
         while level:
             if walked == depth:
@@ -313,12 +331,12 @@ class Explorer:
         largest = {parts: [start[1]]}  # sets of frames, none of which is part of another
         level, states, walked, complete = [start], 0, 0, True
 
-        def report(violation: str | None = None, *last: str, at: tuple[tuple[int, ...], int] = start) -> Report:
+        def report(violation: str | None = None, *last: _Step, at: tuple[tuple[int, ...], int] = start) -> Report:
             steps = [*last]
             while (link := visited[at]) is not None:
                 at, machine, event = link
                 steps.append(self._event(machine, event))
-            return self._report(states, walked, complete, violation, tuple(reversed(steps)))
+            return self._report(states, walked, complete, violation, steps[::-1])
 
         while level:
             walked += 1
@@ -362,7 +380,8 @@ class Explorer:
         has been under way longest, sometimes of any. Arriving frames are lost, or stay under way as well, with the other
         probabilities. Before a quiet timer expires all frames are lost.
         """
-        parts, path = self._start[0], []
+        parts = self._start[0]
+        path: list[_Step] = []
         frames = list(self._start[1])
         timers = [(m, t) for m, machine in enumerate(self.machines) for t in machine.timers]
         for step in range(steps):
@@ -384,11 +403,11 @@ class Explorer:
                 continue
             path.append(self._event(machine, event))
             if outcome.violation:
-                return self._report(step, step, False, outcome.violation, tuple(path))
+                return self._report(step, step, False, outcome.violation, path)
             parts = (*parts[:machine], outcome.part, *parts[machine + 1 :])
             frames += outcome.frames
         stuck = self._finish((parts, tuple(frames), _NOTHING_LEFT), set()) if finish else None
-        return self._report(steps, steps, False, stuck, tuple(path) if stuck else ())
+        return self._report(steps, steps, False, stuck, path if stuck else ())
 
     def _events(self, sent: int) -> Iterator[tuple[int, int]]:
         """Yields all events that may happen: machine, and frame of the set ``sent`` or ~timer."""
@@ -400,14 +419,19 @@ class Explorer:
             for timer in subject.timers:
                 yield machine, ~timer
 
-    def _event(self, machine: int, event: int) -> str:
-        return f"times out: {self.machines[machine].name}, timer {~event}" if event < 0 else f"arrives: {self._name(event)}"
+    def _event(self, machine: int, event: int) -> _Step:
+        name = self.machines[machine].name
+        if event < 0:
+            return _Step(f"times out: {name}, timer {~event}")
+        _, port, frame = self._frames[event]
+        return _Step(f"arrives: {self._name(event)}", Arrival(name, port, frame))
 
-    def _report(self, states: int, walked: int, complete: bool, violation: str | None, steps: tuple[str, ...]) -> Report:
+    def _report(self, states: int, walked: int, complete: bool, violation: str | None, steps: Sequence[_Step]) -> Report:
         local = dict.fromkeys((machine.name for machine in self.machines), 0)
         for machine, _ in self._parts:
             local[self.machines[machine].name] += 1
-        return Report(states, walked, complete and violation is None, local, len(self._outcomes), violation, steps)
+        return Report(states, walked, complete and violation is None, local, len(self._outcomes), violation,
+                      tuple(step.text for step in steps), tuple(step.arrival for step in steps))
 
     def _unpacked(self, key: bytes) -> _State:
         numbers, count = array("i", key), len(self.machines)

@@ -397,6 +397,24 @@ def test_trace_shows_a_signed_index_as_the_cell_that_it_names(tmp_path, capsys):
 
 
 @pytest.mark.build
+def test_trace_shows_what_registers_that_are_not_written_say(tmp_path, capsys):
+    """A write shows what was there before it, so a read of the same cell has no line of its own; nor has one right after it."""
+    program = tmp_path / "program.p4"
+    program.write_text(source(
+        "bit<8> x; r1.write(2, 5); r1.read(x, 2); r2.read(x, 2); r1.read(x, 2); log_msg(\"here\"); r1.read(x, 2); r2.write(2, x);"
+        " log_msg(\"there\"); r1.read(x, 3); r2.read(x, 3); other.read(x, 9); r1.write(2, 6); r2.write(2, 6); other.read(x, 16);",
+        ingress_locals="register<bit<8>>(16) r1; register<bit<8>>(16) r2; register<bit<8>>(16) other;"))
+    assert ina("trace", program, data().hex()) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if "register" in line or "log_msg" in line]
+    assert lines == [
+        "register I.r2[2] is 0", "register I.r1[2] = 5 (was 0)", "log_msg(here)",
+        "register I.r1[2] is 5", "register I.r2[2] = 5 (was 0)", "log_msg(there)",
+        "registers I.r1 .. I.r2, cell 3, are 0 0", "register I.other[9] is 0",
+        "registers I.r1 .. I.r2, cell 2 = 6 6 (were 5 5)", "register I.other.read(0x10)",
+    ]
+
+
+@pytest.mark.build
 def test_trace_and_stf_say_what_is_no_packet_no_port_and_not_there(program, tmp_path, capsys):
     for arguments, message in (
         (("trace", program, "zz"), "ina: zz: there is no such pcap file, and a frame is hexadecimal digits"),
