@@ -19,7 +19,7 @@ from ina.base.settings import ConfigError
 from ina.lab import library, plan
 from ina.lab.results.record import ResultsError
 
-__all__ = ["ConfigError", "Experiment", "ExperimentFailed", "Result", "ResultsError", "load", "names", "results", "run"]
+__all__ = ["ConfigError", "Experiment", "ExperimentFailed", "Result", "ResultsError", "load", "names", "results", "run", "table"]
 
 
 class ExperimentFailed(RuntimeError):
@@ -113,6 +113,21 @@ def results(*folders: str | os.PathLike[str]) -> list[Result]:
     from ina.lab.results import compare
 
     return [_result(result.path, result.config.as_dict(), result.summary) for f in folders for result in compare.points(Path(f))]
+
+
+def table(*folders: str | os.PathLike[str]) -> list[dict[str, str | int | float | bool | None]]:
+    """Returns the finished runs in results folders as one flat table, a row for each back end or job: `pandas.DataFrame(rows)`.
+
+    Columns are `path`, the keys of the configuration in their units (`ina experiment show` has them; a list is a text with
+    commas), and the figures: times, rates and sizes in the unit that the name ends in, shares from 0 to 1, and counts. A figure
+    that shares its name with a key is `figure_<name>`: of a training, `loss` is that of packets and `figure_loss` the model's.
+    Where a kind has no such key or figure, the value is None. `results.csv` of a sweep is the same.
+
+    Raises ResultsError: a folder has no finished run, or results of another version.
+    """
+    from ina.lab.results import compare, tabular
+
+    return tabular.rows([result for f in folders for result in compare.points(Path(f))])
 
 
 def _result(path: Path, keys: dict[str, object], figures: Sequence[dict[str, object]]) -> Result:

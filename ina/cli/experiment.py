@@ -102,7 +102,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
     report = commands.add_parser("report")
     report.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
-    report.add_argument("--output", type=Path, help="default: comparison.html, in the folder or beside several")
+    report.add_argument("--output", type=Path, metavar="FILE",
+                        help="a page, or with .csv all keys and figures, a row a back end or job (default: comparison.html, in "
+                        "the folder or beside several)")
     runs(report, _report)
 
     why = commands.add_parser("why")
@@ -293,14 +295,14 @@ def say_skipped(error: Exception) -> None:
 
 
 def _report(args: argparse.Namespace, console: Console) -> None:
-    from ina.lab.results import compare
+    from ina.lab.results import compare, tabular
     from ina.lab.results.progress import say_where
 
     results = compare.readable(args.folders, say_skipped)
     single = args.folders[0] if len(args.folders) == 1 else None
     output = args.output or (single / "comparison.html" if single else args.folders[0].parent / "comparison.html")
     title = single.name if single else "Comparison"
-    output.write_text(compare.page(title, "", results))
+    output.write_text(tabular.text(results) if output.suffix == ".csv" else compare.page(title, "", results))
     compare.show(console, title, results)
     say_where(console, "Report:", output)
 

@@ -3,6 +3,7 @@
     results/<name>-<time>/experiment.json     the plan, with the hashes of program and worker
     results/<name>-<time>/000-loss=0.0/       a run's folder (ina/lab/results/record.py); finished, or run again
     results/<name>-<time>/report.html         comparison of all finished points
+    results/<name>-<time>/results.csv         their keys and figures, a row a back end or job (ina/lab/results/tabular.py)
     results/<name>-<time>/unfinished          there until the sweep has ended, the report included
     results/<name>-<time>/error.txt           what failed, if anything; also in a point's folder
 """
@@ -25,7 +26,7 @@ from ina.base import signals
 from ina.base.settings import ConfigError
 from ina.lab import cluster, run
 from ina.lab.plan import Plan
-from ina.lab.results import compare
+from ina.lab.results import compare, tabular
 from ina.lab.results.progress import say_where
 from ina.lab.results.record import SCHEMA, ResultsError, finished, new_folder, read_json, reasoned, sources, write_json
 from ina.lab.training import launch
@@ -152,6 +153,7 @@ def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: b
     finally:  # also after an interrupt, of the finished points
         if any(map(finished, places)):
             results = compare.points(folder)
+            (folder / "results.csv").write_text(tabular.text(results))
             (folder / "report.html").write_text(compare.page(plan.base.name, plan.about, results))
     if tables and any(map(finished, places)):
         compare.show(console, plan.base.name, results)

@@ -55,9 +55,10 @@ class Group:
 
 
 def readable(folders: Sequence[Path], skipped: Callable[[ResultsError], None]) -> list[Result]:
-    """Returns the finished runs of all folders; ``skipped`` hears of those that cannot be read. Raises ResultsError: none can."""
+    """Returns the finished runs of all folders, each folder once; ``skipped`` hears of those that cannot be read. Raises
+    ResultsError: none can."""
     results: list[Result] = []
-    for folder in folders:
+    for folder in {folder.resolve(): folder for folder in folders}.values():
         try:
             results += points(folder, skipped)
         except ResultsError as error:

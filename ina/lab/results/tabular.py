@@ -1,0 +1,46 @@
+"""Results as one flat table, a row for each back end or job of each run.
+
+It is `results.csv` of a sweep, `ina report --output FILE.csv`, and `ina.experiment.table`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from ina.lab.results.record import Result
+
+Cell = str | int | float | bool | None
+
+
+def rows(results: Sequence[Result]) -> list[dict[str, Cell]]:
+    """Returns a row for each back end or job: `path`, all keys, and all figures by their names in `metrics.json`. All rows have
+    the same columns, None where a kind has no such key or figure.
+
+    A figure that shares its name with a key of its kind is `figure_<name>`; a list is a text with commas.
+    """
+    found = []
+    for result in results:
+        keys = result.config.as_dict()
+        for summary in result.summary:
+            figures = {f"figure_{name}" if name in keys else name: value for name, value in summary.items()}
+            found.append({"path": str(result.path), **keys, **figures})
+    columns = list(dict.fromkeys(name for row in found for name in row))
+    return [{name: _cell(row.get(name)) for name in columns} for row in found]
+
+
+def _cell(value: object) -> Cell:
+    if value is None or isinstance(value, (str, int, float)):  # a bool is an int
+        return value
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def text(results: Sequence[Result]) -> str:
+    """Returns the table as CSV; an empty cell is None."""
+    table = rows(results)
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(table[0]) if table else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return stream.getvalue()

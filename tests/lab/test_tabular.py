@@ -1,0 +1,67 @@
+"""Results as one flat table: from Python, of `ina report --output FILE.csv`, and in a sweep's folder."""
+
+import csv
+import io
+import json
+
+import pytest
+from capabilities import need
+from small_sweep import quiet, trial
+
+import ina.experiment
+from ina import cli
+from ina.lab import plan, sweep
+from ina.lab.kinds.training import Run, Training
+from ina.lab.results import record
+
+__all__ = ["trial"]  # a fixture
+pytestmark = pytest.mark.build  # a results folder has the hash of the preprocessed program
+
+
+def texts(rows: list[dict]) -> list[dict]:
+    return [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows]
+
+
+def read(text: str) -> list[dict]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def a_training(path, **keys):
+    run = Run("ina", [2.0, 1.0], [0.1, 0.2], [0.01, 0.02], [1000, 1000], 0.5, 0.3, 1.0, "data", 7)
+    folder = record.Folder(path, Training(backends=("ina",), **keys))
+    folder.save([run], {}, finished=True)
+    return folder.path
+
+
+def test_a_sweep_leaves_a_row_for_each_job_of_each_point(trial, tmp_path):
+    need("cc", "matplotlib")
+    folder = sweep.sweep(plan.load(trial), tmp_path, quiet())
+    rows = ina.experiment.table(folder)
+    assert [(row["jobs"], row["loss"]) for row in rows] == [(1, 0.0), (1, 0.05), (2, 0.0), (2, 0.0), (2, 0.05), (2, 0.05)]
+    for row in rows:
+        point = folder / row["path"].rpartition("/")[2]
+        summaries = json.loads((point / "metrics.json").read_text())["summary"]
+        (summary,) = [summary for summary in summaries if summary["job"] == row["job"]]
+        keys = json.loads((point / "config.json").read_text())
+        assert len(row) == 1 + len(keys) + len(summary) and row.items() >= summary.items()
+        assert all(row[key] == value for key, value in keys.items() if not isinstance(value, list))
+    assert read((folder / "results.csv").read_text()) == texts(rows)
+
+
+def test_figures_and_keys_of_one_name_have_columns_of_their_own(tmp_path):
+    folder = a_training(tmp_path / "a", loss=0.25, faults="loss=0.01,dup=0.01")
+    (row,) = ina.experiment.table(folder)
+    assert (row["loss"], row["figure_loss"], row["backend"], row["accuracy"]) == (0.25, 1.5, "ina", 0.5)
+    assert (row["backends"], row["faults"], row["link_mb"]) == ("ina", "loss=0.01,dup=0.01", None)
+
+
+def test_a_report_as_csv_has_all_kinds_and_each_folder_once(trial, tmp_path, capsys):
+    need("cc", "matplotlib")
+    folders = [a_training(tmp_path / "a"), sweep.sweep(plan.load(trial, {"jobs": "1"}), tmp_path, quiet())]
+    target = tmp_path / "all.csv"
+    assert cli.main(["report", *map(str, [*folders, *folders]), "--output", str(target)]) == 0
+    assert f"Report: {target}\n" in capsys.readouterr().out
+    rows = read(target.read_text())
+    assert rows == texts(ina.experiment.table(*folders))
+    assert [row["kind"] for row in rows] == ["training", "allreduce", "allreduce"]
+    assert [row["time_ms"] != "" for row in rows] == [False, True, True]
