@@ -93,14 +93,63 @@ def test_legends_cover_nothing(places):
     extents = []
 
     def draw(axes):
-        compare._draw(axes, lines, "workers", "what is seen")
+        compare._draw(axes, lines, "workers", "what is seen", {})
         axes.figure.canvas.draw()
-        extents.append((axes.get_legend().get_window_extent().x0, axes.get_window_extent().x1))
+        extents.append((axes.get_legend().get_window_extent().y1, axes.xaxis.get_tightbbox().y0))
 
     image = report.svg(draw)
-    assert extents[0][0] >= extents[0][1] and image.count("a line with a name") == 12
-    width = float(re.search(r'width="([0-9.]+)pt"', image)[1])
-    assert width > 6.4 * 72, "the picture has grown by the legend"
+    assert extents[0][0] <= extents[0][1], "it begins below the axes and their labels"
+    assert image.count("a line with a name") == 12
+    width, height = (float(re.search(rf'{name}="([0-9.]+)pt"', image)[1]) for name in ("width", "height"))
+    assert height > 3.2 * 72, "the picture has grown by the legend"
+    assert width < 5.7 * 72, "letters are not small on a narrow page"
+
+
+@pytest.mark.fast
+def test_bars_reach_from_the_least_to_the_most_of_the_repetitions():
+    need("matplotlib")
+    drawn = {}
+    for places in ((2, 4), ("ring", "tree")):
+        def draw(axes, places=places):
+            compare._draw(axes, {"ina": [(x, y) for x in places for y in (1.0, 5.0, 2.0)]}, "workers", "seconds", {})
+            bars = axes.containers if places == (2, 4) else axes.containers[1::2]
+            drawn[places] = [segment[:, 1].tolist() for bar in bars for lines in bar[2] for segment in lines.get_segments()]
+
+        report.svg(draw)
+    assert drawn == {(2, 4): [[1.0, 5.0]] * 2, ("ring", "tree"): [[1.0, 5.0]] * 2}
+
+
+@pytest.mark.build
+def test_a_line_has_one_colour_in_all_plots_of_a_page(tmp_path, monkeypatch):
+    """Gloo has its own, which no lossy run has, though not every figure is there for every line, nor every run at each place."""
+    need("matplotlib")
+    folders = [a_training(tmp_path, "a", ("gloo",)), a_training(tmp_path, "b", ("ina",), faults="loss=0.01"),
+               a_training(tmp_path, "c", ("ina",)), a_training(tmp_path, "d", ("gloo",), faults="loss=0.01")]
+    colours: dict[str, set[str]] = {"ina": set(), "gloo": set()}
+
+    def drawn(draw, svg=report.svg):
+        def noted(axes):
+            draw(axes)
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                colour = handle.get_color() if hasattr(handle, "get_color") else handle.patches[0].get_facecolor()
+                colours["gloo" if "gloo" in label else "ina"].add(colors.to_hex(colour))
+
+        return svg(noted)
+
+    from matplotlib import colors
+
+    monkeypatch.setattr(report, "svg", drawn)
+    page = compare.page("a page", "", compare.readable(folders, print))
+    assert page.count("<figure>") > 4 and "training loss by step" in page
+    assert colours == {name: {report.COLOURS[name]} for name in colours}
+
+
+@pytest.mark.build
+def test_a_single_point_has_no_plot(tmp_path):
+    one = compare.page("a page", "", [a_reduction(tmp_path, "a", 10)])
+    assert "<figure>" not in one and "<table>" in one
+    two = compare.page("a page", "", [a_reduction(tmp_path, name, 10, loss=loss) for name, loss in (("b", 0.1), ("c", 0.2))])
+    assert "<figcaption>all-reduce, ms by loss</figcaption>" in two
 
 
 @pytest.mark.fast

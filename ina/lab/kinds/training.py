@@ -525,6 +525,8 @@ def plots(runs: list[Run]) -> list[tuple[str, str]]:
 
         return draw
 
+    if max(len(run.losses) for run in runs) < 2:
+        return []  # a single point
     beside = len(runs) > 1 and any(run.backend == "gloo" for run in runs)
     meaning = ": lines that lie on each other mean that the switch adds as Gloo does" if beside else ""
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ Lines = dict[str, list[tuple[float | str, float]]]  # by name: points (x, y); x 
 MODEL = "ring at best (model, no loss)"
 SERIES = ("#1668b8", "#c65a11", "#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
 MARKERS = "os^DvP*X"
+GREY = "#888888"  # of the model's lines, and of what is on top of bars
 UNPLOTTED = ("ring_model_ms", "link_use", "bound", "rings_bound", "packets", "sums")  # derived from other figures
 MOST_LINES = 16  # of a plot: of more, only most, median and least are drawn
 
@@ -262,6 +263,17 @@ def line_style(index: int) -> Style:
             "markersize": 3 + 2 * size}
 
 
+def colours(group: Group, across: str | None) -> dict[str, int]:
+    """Returns the number of each line's style (line_style), which is the same in all plots of a page. Back ends have their own,
+    which they also have in the report of a run."""
+    by = [key for key in group.keys if key not in (across, "seed")]
+    names = dict.fromkeys(group.line(result, summary, by) for result, summary in group.rows())
+    own = {report.row_name(summary): report.COLOURS.get(str(summary.get("backend"))) for _, summary in group.rows()}
+    if own.keys() == names.keys() and None not in own.values() and len(set(own.values())) == len(own):
+        return {name: SERIES.index(str(colour)) for name, colour in own.items()}
+    return {name: index for index, name in enumerate(names)}
+
+
 def scale_places(axes: Axes, places: Sequence[float], across: str, logarithmic: bool = False) -> None:
     """Scales the horizontal axis of values of key ``across``: ``logarithmic``, as also where they are far apart, and then linear
     below the least positive one if there is another; with a tick at each where they are few."""
@@ -273,21 +285,21 @@ def scale_places(axes: Axes, places: Sequence[float], across: str, logarithmic: 
         axes.minorticks_off()
 
 
-def _draw(axes: Axes, lines: Lines, across: str, heading: str) -> None:
+def _draw(axes: Axes, lines: Lines, across: str, heading: str, numbers: Mapping[str, int]) -> None:
+    """Draws medians over repetitions, with bars from the least to the most. ``numbers``: of the lines' styles."""
     every = list(dict.fromkeys(x for line in lines.values() for x, _ in line))
     places = sorted(x for x in every if isinstance(x, (int, float)))
     if len(places) < len(every):
-        return _bars(axes, lines, every, across, heading)
+        return _bars(axes, lines, every, across, heading, numbers)
     for index, (name, line) in enumerate(lines.items()):
-        at = {x: statistics.median(y for other, y in line if other == x) for x in places if x in {x for x, _ in line}}
+        at = {x: [y for other, y in line if other == x] for x in places if x in {x for x, _ in line}}
+        middles = [statistics.median(values) for values in at.values()]
         if name.startswith(MODEL):
-            axes.plot(list(at), list(at.values()), ":", color="#888", label=name)
+            axes.plot(list(at), middles, ":", color=GREY, label=name)
             continue
-        style = line_style(index)
-        axes.plot(list(at), list(at.values()), label=name, **style)
-        if len(line) > len(at):
-            style |= {"linestyle": "none", "alpha": 0.4, "markersize": 3}
-            axes.plot([x for x, _ in line], [y for _, y in line], **style)
+        spread = [_spread(values) for values in at.values()]
+        axes.errorbar(list(at), middles, list(zip(*spread, strict=True)) if len(line) > len(at) else None, label=name,
+                      capsize=3, elinewidth=1, **line_style(numbers.get(name, index)))
     scale_places(axes, places, across)
     axes.set(xlabel=axis(across), ylabel=heading)
     high = [y for line in lines.values() for _, y in line if y > 0]
@@ -300,16 +312,25 @@ def _draw(axes: Axes, lines: Lines, across: str, heading: str) -> None:
         report.legend(axes)
 
 
-def _bars(axes: Axes, lines: Lines, places: list[float | str], across: str, heading: str) -> None:
+def _spread(values: Sequence[float]) -> tuple[float, float]:
+    """Returns how far the least and the most are from the median."""
+    middle = statistics.median(values)
+    return middle - min(values), max(values) - middle
+
+
+def _bars(axes: Axes, lines: Lines, places: list[float | str], across: str, heading: str, numbers: Mapping[str, int]) -> None:
     """Draws a group of bars for each word on the axis, with its figure on top; no gap for points that were not run."""
     ticks, at = [], 0.0
     for place in places:
-        here = [(name, statistics.median([y for x, y in line if x == place]))
+        here = [(name, [y for x, y in line if x == place])
                 for name, line in lines.items() if any(x == place for x, _ in line)]
-        for offset, (name, y) in enumerate(here):
-            index = list(lines).index(name)
+        for offset, (name, values) in enumerate(here):
+            y, number = statistics.median(values), numbers.get(name, list(lines).index(name))
             in_legend = name in axes.get_legend_handles_labels()[1]
-            bars = axes.bar(at + offset, y, 0.9, color=SERIES[index % len(SERIES)], label=None if in_legend else name)
+            bars = axes.bar(at + offset, y, 0.9, color=GREY if name.startswith(MODEL) else SERIES[number % len(SERIES)],
+                            label=None if in_legend else name)
+            if len(values) > 1:
+                axes.errorbar([at + offset], [y], [[part] for part in _spread(values)], fmt="none", ecolor=GREY, capsize=3)
             axes.bar_label(bars, [f"{y:.3g}" if abs(y) < 999.5 else f"{y:,.0f}"], fontsize=7)
         ticks.append(at + (len(here) - 1) / 2)
         at += len(here) + 1
@@ -319,18 +340,20 @@ def _bars(axes: Axes, lines: Lines, places: list[float | str], across: str, head
         report.legend(axes)
 
 
-def _curve(group: Group, curve: Curve) -> tuple[str, str]:
-    """Returns the caption and the SVG of a curve of each run, by step."""
+def _curve(group: Group, curve: Curve, across: str | None) -> tuple[str, str]:
+    """Returns the caption and the SVG of a curve of each run, by step, in the colour that its line has in the other plots."""
     _, identities = _identity(group)
     runs = [run for result in group.results for run in result.runs]
+    numbers, by = colours(group, across), [key for key in group.keys if key not in (across, "seed")]
+    names = [group.line(result, summary, by) for result, summary in group.rows()]
 
     def draw(axes: Axes) -> None:
         drawn: list[float] = []
-        for index, (run, identity) in enumerate(zip(runs, identities, strict=True)):
+        for index, (run, identity, name) in enumerate(zip(runs, identities, names, strict=True)):
             values = report.smooth(run[curve.key])
-            style: Style = {"color": SERIES[index % len(SERIES)], "linestyle": "-" if index < len(SERIES) else "--"}
-            style["linewidth"] = max(1.0, 5 - 1.3 * index)  # the same curve under another one stays visible
-            axes.plot(range(1, len(values) + 1), values, label=", ".join(identity), **style)
+            axes.plot(range(1, len(values) + 1), values, label=", ".join(identity), color=SERIES[numbers[name] % len(SERIES)],
+                      linestyle=report.LINES[names[:index].count(name) % len(report.LINES)],
+                      linewidth=max(1.0, 5 - 1.3 * index))  # the same curve under another one stays visible
             drawn += values
         axes.set(xlabel="step", ylabel=curve.label)
         report.whole_numbers(axes.xaxis)
@@ -342,13 +365,17 @@ def _curve(group: Group, curve: Curve) -> tuple[str, str]:
 
 
 def _plots(group: Group) -> list[tuple[str, str]]:
+    """Returns captions and SVGs; a figure with a single point has none."""
     across = horizontal_key(group)
-    plots = [_curve(group, group.kind.curve)] if group.kind.curve else []
+    curve, numbers = group.kind.curve, colours(group, across)
+    long = curve and max(len(run[curve.key]) for result in group.results for run in result.runs) > 1
+    plots = [_curve(group, curve, across)] if curve and long else []
     for key, heading, _, pattern in group.kind.rows:
         if key in UNPLOTTED:
             continue
         lines = lines_of(group, across, key)
-        if not any(y for line in lines.values() for _, y in line):
+        places = {(name, x) for name, line in lines.items() for x, _ in line}
+        if len(places) < 2 or not any(y for line in lines.values() for _, y in line):
             continue
         lines = _few(lines)
         if key == "time_ms":
@@ -357,7 +384,7 @@ def _plots(group: Group) -> list[tuple[str, str]]:
             lines = {name: [(x, 100 * y) for x, y in line] for name, line in lines.items()}
             heading += ", %"
         label = across or "run"
-        drawn = report.svg(partial(_draw, lines=lines, across=label, heading=heading))
+        drawn = report.svg(partial(_draw, lines=lines, across=label, heading=heading, numbers=numbers))
         plots.append((f"{heading} by {label}", drawn))
     return plots
 

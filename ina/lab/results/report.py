@@ -61,14 +61,15 @@ def table(kind: type[Experiment], runs: Sequence[Measured]) -> Table:
 
 
 def svg(draw: Callable[[Axes], None]) -> str:
-    """Returns an inline SVG of the plot of ``draw(axes)``, in the page's colours: no background, and what is black is as text."""
+    """Returns an inline SVG of the plot of ``draw(axes)``, in the page's colours: no background, and what is black is as text.
+    It is small enough to be read on a page of 400 pixels."""
     with extra("report"):
         import matplotlib
 
         matplotlib.use("Agg")
         from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(6.4, 3.4), facecolor="none")
+    figure, axes = pyplot.subplots(figsize=(5.2, 3.2), facecolor="none")
     axes.set_facecolor("none")
     draw(axes)
     axes.grid(alpha=0.25)
@@ -82,8 +83,8 @@ def svg(draw: Callable[[Axes], None]) -> str:
 
 
 def legend(axes: Axes) -> None:
-    """Draws the legend beside the axes, where it covers nothing."""
-    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
+    """Draws the legend below the axes, where it covers nothing, and leaves them their width on a narrow page."""
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0, frameon=False)
 
 
 def whole_numbers(axis: Axis) -> None:
@@ -118,14 +119,15 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding
 .wide{overflow-x:auto;font-size:.85rem}.wide td{white-space:nowrap}
 table{border-collapse:collapse;margin:1rem 0}td,th{padding:.3rem .5rem;border-bottom:1px solid var(--rule);text-align:right}
 td:first-child,th:first-child{text-align:left}figure{margin:1.5rem 0}figcaption{font-weight:600}
-svg{max-width:100%;height:auto}code,pre{background:var(--code);padding:.1rem .3rem;border-radius:3px}details{margin:1rem 0}
+svg{max-width:100%;height:auto}.pairs{overflow-x:auto}h1,figcaption,.pairs td:last-child{overflow-wrap:anywhere}
+code,pre{background:var(--code);padding:.1rem .3rem;border-radius:3px}details{margin:1rem 0}
 """
 
 
 def definition_table(values: Mapping[str, object]) -> str:
     texts = {k: f"{v:.4g}" if isinstance(v, float) else str(v) for k, v in values.items()}
     cells = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in texts.items())
-    return f"<table>{cells}</table>"
+    return f"<div class=pairs><table>{cells}</table></div>"
 
 
 def _counters(stats: dict[str, dict]) -> str:
