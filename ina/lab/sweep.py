@@ -16,13 +16,14 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from multiprocessing import active_children, get_context
 from pathlib import Path
 
 from rich.console import Console
 
 from ina.base import signals
+from ina.base.plurals import counted
 from ina.base.settings import ConfigError
 from ina.lab import cluster, run
 from ina.lab.plan import Plan
@@ -32,6 +33,7 @@ from ina.lab.results.record import SCHEMA, ResultsError, finished, new_folder, r
 from ina.lab.training import launch
 
 UNFINISHED = "unfinished"
+SILENCE = 10.0  # seconds after which a sweep whose points run in several processes says that it is alive
 
 
 class SweepFailed(RuntimeError):
@@ -198,8 +200,14 @@ def _run_here(
     pool = ProcessPoolExecutor(at_once, get_context("spawn"), _begin, (os.getpid(),))
     try:
         under_way = {pool.submit(run.attempt, plan.points[index].config, places[index]): index for index in todo}
-        for future in as_completed(under_way):
-            yield under_way[future], future.result()
+        began = time.monotonic()
+        while under_way:
+            done, _ = wait(under_way, SILENCE, FIRST_COMPLETED)
+            if not done:
+                count = counted(min(at_once, len(under_way)), "point")
+                console.print(f"{count} under way, {time.monotonic() - began:.0f} s so far", highlight=False)
+            for future in done:
+                yield under_way.pop(future), future.result()
     except signals.Terminated:
         _end_points()
         raise

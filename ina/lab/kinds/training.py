@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ina import codecs
 from ina.aggregation import protocols
@@ -32,7 +31,7 @@ from ina.lab.cost_model import ETHERNET
 from ina.lab.kind import Check, Curve, Finding, Measured, Outcome, Row
 from ina.lab.processes import testbed
 from ina.lab.processes.hosts import BMV2_WINDOW, SWITCH, SWITCHES, Placed, described, hosts_of, server_host
-from ina.lab.results import report, why
+from ina.lab.results import progress, report, why
 from ina.lab.training import launch
 from ina.net.faults import parse_faults
 from ina.topology import TopologyError
@@ -324,7 +323,7 @@ class Training(Placed):
         for own, backends in worlds(self):
             with world(own, console) as network:
                 for backend in backends:
-                    runs.append(train(own, backend, folder, console, network))
+                    runs.append(train(own, backend, folder, console, network, first=not runs))
                     yield Outcome(runs, compared(self, folder, runs), finished=len(runs) == len(self.backends))
 
     def why(self, run: dict, summary: dict) -> Finding:
@@ -424,26 +423,25 @@ def forecast(config: Training) -> str:
             f"steps, {parameters:,} parameters)" + ("" if compiled else ", and half a minute for p4c to compile the program"))
 
 
-def train(config: Training, backend: str, folder: Path, console: Console, network: Network | None = None) -> Run:
+def train(config: Training, backend: str, folder: Path, console: Console, network: Network | None, first: bool) -> Run:
+    """Trains over one back end. ``first``: of the back ends, for which the dataset is named.
+
+    Raises launch.JobFailed.
+    """
     run = Run(backend, target=config.target, workers=config.workers)
     place = testbed.place(network, hosts_of(config, network.topology)) if network else None
     meter = testbed.Meter(network)
     began = time.time()
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        names = report.NAMES if network is None else report.TESTBED_NAMES
-        task = progress.add_task(f"{names[backend]:<17}", total=None, note="starting")
-
+    names = report.NAMES if network is None else report.TESTBED_NAMES
+    with progress.Steps(console, names[backend]) as bar:
         def on_message(message: dict) -> None:
             kind = message.pop("kind")
             if kind == "start":
                 run.dataset, run.parameters = message["data"], message["parameters"]
                 run.start_seconds = message["time"] - began
-                console.print(f"Training on {message['source']}", highlight=False)
-                progress.update(task, total=message["steps"])
+                if first:
+                    console.print(f"Training on {message['source']}", highlight=False)
+                bar.update(0, message["steps"], "started")
                 meter.start()
             elif kind == "step":
                 run.losses.append(message["loss"])
@@ -452,12 +450,12 @@ def train(config: Training, backend: str, folder: Path, console: Console, networ
                 run.allreduce_bytes.append(message["bytes"])
                 if message["step"] == message["steps"]:
                     run.network = {**meter.stop(), "switch": config.switch}
-                progress.update(task, completed=message["step"], note=f"loss {message['loss']:.3f}")
+                bar.update(message["step"], message["steps"], f"loss {message['loss']:.3f}")
             elif kind == "accuracy":
                 run.accuracies.append((message["step"], message["accuracy"]))
             elif kind == "end":
                 run.accuracy, run.seconds, run.stats = message["accuracy"], message["seconds"], message["stats"]
-                progress.update(task, note=f"accuracy {run.accuracy:.2%}")
+                bar.update(len(run.losses), len(run.losses), f"accuracy {run.accuracy:.2%}")
 
         config_file = folder / "config.json"
         command = ["-m", "ina.lab.training.rank", str(config_file), backend, str(folder)]

@@ -1,5 +1,7 @@
-"""Terminal messages of a run: progress of a long one in virtual time (a bar, packet-hops a second, memory), its cost, and the
-path of its results."""
+"""Terminal messages of a run: its progress, its cost in virtual time (packet-hops a second, memory), and the path of its results.
+
+On a terminal, progress is a bar that is drawn once a second; in a file or a pipe it is a line every few seconds.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,60 @@ from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ina.worlds.virtual.fabric import Fabric
 
-LONG = 3.0  # seconds after which progress is shown
+LONG = 3.0  # seconds after which progress in virtual time is shown
 EVERY = 5.0  # seconds between its lines where there is no terminal
+REDRAWS = 1.0  # a second, on a terminal
+
+
+class Due:
+    """Clock of lines: says when the next one is due, EVERY seconds after the last."""
+
+    def __init__(self, first: float = EVERY):
+        self._next = time.monotonic() + first
+
+    def __call__(self) -> bool:
+        """Returns True if a line is due, which the caller prints."""
+        now = time.monotonic()
+        due = now >= self._next
+        self._next = now + EVERY if due else self._next
+        return due
+
+
+class Steps:
+    """Context manager for the progress of a run of known length, in steps, under a ``name``."""
+
+    def __init__(self, console: Console, name: str):
+        self._console, self._name, self._due = console, name, Due()
+        self._last = self._said = ""
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(), console=console, refresh_per_second=REDRAWS, disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(f"{name:<17}", total=None, note="starting")
+
+    def update(self, done: int, total: int, note: str) -> None:
+        """Takes note of ``done`` of ``total`` steps, with a few words on the last one."""
+        self._last = f"{self._name}: {done} of {total} steps, {note}"
+        self._bar.update(self._task, completed=done, total=total, note=note)
+        if self._due():
+            self._say()
+
+    def _say(self) -> None:
+        if not self._console.is_terminal and self._last != self._said:
+            self._console.print(self._last, highlight=False)
+            self._said = self._last
+
+    def __enter__(self) -> Steps:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._bar.stop()
+        self._say()
 
 
 def say_where(console: Console, label: str, path: Path) -> None:
@@ -29,10 +79,10 @@ class Watch:
         self._console, self._began, self._hops, self._now = console, time.monotonic(), 0, 0.0
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(),
-            console=console, transient=True, refresh_per_second=4,
+            console=console, transient=True, refresh_per_second=REDRAWS,
         )
         self._task = self._bar.add_task("", total=1.0)
-        self._shown, self._said = False, LONG - EVERY
+        self._shown, self._due = False, Due(LONG)
 
     def __call__(self, fabric: Fabric) -> None:
         self._hops, self._now = fabric.stats()["frames"], fabric.now / 1e12
@@ -41,8 +91,7 @@ class Watch:
         done = fabric.progress() or 0.0
         text = f"{1e3 * self._now:.3f} virtual ms, {self._rate / 1e6:.2f} M packet-hops/s"
         if not self._console.is_terminal:
-            if self._seconds >= self._said + EVERY:
-                self._said = self._seconds
+            if self._due():
                 self._console.print(f"{done:.0%}: {text}", highlight=False)
             return
         if not self._shown:
