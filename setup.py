@@ -44,4 +44,6 @@ setup(
     package_data=manifest["package_data"](),
     cffi_modules=["host/binding.py:ffi"],
     cmdclass={"build_ext": BuildBesideEachOther},
+    # The compiled part keeps to CPython's stable ABI, as all that cffi writes: one wheel for this version and later ones.
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 PURPOSES = {
     "torch": "the torch back end and trainings need torch",
     "torchft": "a process group of torchft needs torchft",
-    "report": "reports and figures need matplotlib",
+    "plot": "plots need matplotlib",
     "data": "the bundled digits need scikit-learn",
     "ray": "--ray needs Ray",
     "p4runtime": "P4Runtime and BFRuntime need gRPC, protobuf and the package cryptography",

@@ -295,15 +295,16 @@ def say_skipped(error: Exception) -> None:
 
 
 def _report(args: argparse.Namespace, console: Console) -> None:
-    from ina.lab.results import compare, tabular
+    from ina.lab.results import compare, report, tabular
     from ina.lab.results.progress import say_where
 
     results = compare.readable(args.folders, say_skipped)
     single = args.folders[0] if len(args.folders) == 1 else None
     output = args.output or (single / "comparison.html" if single else args.folders[0].parent / "comparison.html")
     title = single.name if single else "Comparison"
-    output.write_text(tabular.text(results) if output.suffix == ".csv" else compare.page(title, "", results))
+    is_table = output.suffix == ".csv"
+    output.write_text(tabular.text(results) if is_table else compare.page(title, "", results))
     compare.show(console, title, results)
-    say_where(console, "Report:", output)
+    (say_where if is_table else report.say_page)(console, "Report:", output)
 
 

@@ -92,7 +92,7 @@ class Experiment:
     rows: ClassVar[tuple[Row, ...]]
     subject: ClassVar[str] = "job"  # what a line of the table is about
     curve: ClassVar[Curve | None] = None
-    packages: ClassVar[tuple[str, ...]] = ("matplotlib",)  # which it needs; the extras of `ina` have them
+    packages: ClassVar[Mapping[str, str]] = {}  # extras of `ina` by the packages that it needs
     kind: str
     name: str
     world: str
@@ -141,9 +141,9 @@ class Experiment:
     @classmethod
     def check_packages(cls) -> None:
         """Checks the packages that experiments of this kind need. Raises ConfigError if one is missing."""
-        missing = [name for name in cls.packages if find_spec(name) is None]
+        missing = {name: extra for name, extra in cls.packages.items() if find_spec(name) is None}
         if missing:
-            raise ConfigError(f"{cls.kind} needs {' and '.join(missing)}: pip install 'ina[torch,report]'")
+            raise ConfigError(f"{cls.kind} needs {' and '.join(missing)}: pip install 'ina[{','.join(missing.values())}]'")
 
     def prepare(self) -> None:
         """Compiles what several processes will ask for at once."""

@@ -33,7 +33,7 @@ def run(config: Experiment, root: Path, console: Console) -> Path:
     console.print(report.table(type(config), outcome.results))
     for key, value in outcome.comparison.items():
         console.print(f"  {key}: {value:.3g}", highlight=False)
-    say_where(console, "Report:", path / "report.html")
+    report.say_page(console, "Report:", path / "report.html")
     return path
 
 

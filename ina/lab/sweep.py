@@ -27,7 +27,7 @@ from ina.base.plurals import counted
 from ina.base.settings import ConfigError
 from ina.lab import cluster, run
 from ina.lab.plan import Plan
-from ina.lab.results import compare, tabular
+from ina.lab.results import compare, report, tabular
 from ina.lab.results.progress import say_where
 from ina.lab.results.record import SCHEMA, ResultsError, finished, new_folder, read_json, reasoned, sources, write_json
 from ina.lab.training import launch
@@ -159,7 +159,7 @@ def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: b
             (folder / "report.html").write_text(compare.page(plan.base.name, plan.about, results))
     if tables and any(map(finished, places)):
         compare.show(console, plan.base.name, results)
-        say_where(console, "Report:", folder / "report.html")
+        report.say_page(console, "Report:", folder / "report.html")
     (folder / UNFINISHED).unlink()
     if failures:
         head = f"{len(failures)} of {len(places)} points failed; the same command tries them again"

@@ -124,7 +124,7 @@ class Compression(Experiment):
         Row("target_s", "time to the target accuracy, s", "s to target", "{:.3f}"),
     )
     curve = Curve("losses", "training loss by step", "training loss of worker 0\n(mean of 10 steps)")
-    packages = ("torch", "matplotlib")
+    packages = {"torch": "torch", "matplotlib": "plot"}  # its report, made when it ends, cannot be drawn later
 
     def checks(self) -> Iterator[Check]:
         yield from super().checks()

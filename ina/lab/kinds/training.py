@@ -223,7 +223,7 @@ class Training(Placed):
     )
     subject = "back end"
     curve = Curve("losses", "training loss by step", "training loss of rank 0\n(mean of 10 steps)")
-    packages = ("torch", "matplotlib")
+    packages = {"torch": "torch", "matplotlib": "plot"}  # its report, made when it ends, cannot be drawn later
 
     def with_backend(self, backend: str) -> Training:
         """Returns the configuration of one of the back ends."""

@@ -22,7 +22,6 @@ from ina.lab import library, plan, sweep
 from ina.lab.kinds.allreduce import AllReduce
 from ina.lab.kinds.workload import Workload
 from ina.lab.results import compare, report
-from ina.lab.results.progress import say_where
 from ina.lab.results.record import Result, new_folder, reasoned
 from ina.lab.results.units import axis, format_value
 
@@ -266,7 +265,8 @@ def rows(figure: Figure, points: Sequence[Point]) -> tuple[list[str], list[list[
 
 
 def make(root: Path, console: Console, names: Sequence[str] = (), processes: int = 1) -> Path:
-    """Runs the missing experiments of the figures, and writes ``figures-<time>/index.html`` with a plot of each as SVG.
+    """Runs the missing experiments of the figures, and writes ``figures-<time>/index.html`` with a plot of each as SVG, where
+    matplotlib is installed.
 
     Raises what sweep does.
     """
@@ -285,7 +285,8 @@ def _make(folder: Path, root: Path, console: Console, names: Sequence[str], proc
         runs = sweep.sweep(plan.load(library.find(figure.experiment)), root, console, processes=processes, tables=False)
         compared = points(figure, compare.points(runs))
         svg = plot(figure, compared)
-        (folder / f"{figure.name}.svg").write_text('<?xml version="1.0" encoding="utf-8"?>\n' + svg)
+        if report.can_draw():
+            (folder / f"{figure.name}.svg").write_text('<?xml version="1.0" encoding="utf-8"?>\n' + svg)
         head, body = rows(figure, compared)
         (folder / f"{figure.name}.md").write_text(markdown(head, body))
         off = [point for point in compared if point.deviation is not None and abs(point.deviation) > TOLERATED]
@@ -294,7 +295,7 @@ def _make(folder: Path, root: Path, console: Console, names: Sequence[str], proc
         parts.append(f"<h2>{html.escape(figure.title)}</h2>{svg}{report.html_table(head, body)}{note}{notes}")
         console.print(f"{figure.name}: {len(compared)} points, {len(off)} deviate by more than {TOLERATED:.0%}", highlight=False)
     (folder / "index.html").write_text(report.html_page("Published figures in virtual time", "".join(parts)))
-    say_where(console, "Figures:", folder / "index.html")
+    report.say_page(console, "Figures:", folder / "index.html", "ina figures")
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

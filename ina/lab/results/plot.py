@@ -170,7 +170,7 @@ def write(plot: Plot, target: Path, size: str, logarithmic: Sequence[str] = ()) 
     if form == "csv":
         target.write_text(table(plot))
         return
-    with extra("report"):
+    with extra("plot"):
         import matplotlib
 
         matplotlib.use("Agg")

@@ -6,14 +6,18 @@ import html
 import io
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.table import Table
 
 from ina.aggregation import protocols
 from ina.aggregation.entries import programs
-from ina.base.extras import extra
+from ina.base.extras import PURPOSES, extra
 from ina.lab.kind import Experiment, Measured, Row
+from ina.lab.results.progress import say_where
 from ina.lab.results.record import Folder
 from ina.lab.results.words import WORDS
 
@@ -60,10 +64,25 @@ def table(kind: type[Experiment], runs: Sequence[Measured]) -> Table:
     return result
 
 
+def can_draw() -> bool:
+    """Returns True if matplotlib is installed: figures and tables need none, plots do."""
+    return find_spec("matplotlib") is not None
+
+
+def say_page(console: Console, label: str, path: Path, command: str = "ina report FOLDER") -> None:
+    """Prints the path of a page; where it has no plots for want of matplotlib, also which ``command`` draws them later."""
+    say_where(console, label, path)
+    if not can_draw():
+        console.print(f"It has no plots: {PURPOSES['plot']}: pip install 'ina[plot]'; then {command} draws them",
+                      highlight=False, markup=False, soft_wrap=True)
+
+
 def svg(draw: Callable[[Axes], None]) -> str:
     """Returns an inline SVG of the plot of ``draw(axes)``, in the page's colours: no background, and what is black is as text.
-    It is small enough to be read on a page of 400 pixels."""
-    with extra("report"):
+    It is small enough to be read on a page of 400 pixels. Without matplotlib, a paragraph that says so."""
+    if not can_draw():
+        return f"<p>Not drawn: {PURPOSES['plot']}: pip install 'ina[plot]'.</p>"
+    with extra("plot"):
         import matplotlib
 
         matplotlib.use("Agg")
@@ -89,7 +108,7 @@ def legend(axes: Axes) -> None:
 
 def whole_numbers(axis: Axis) -> None:
     """Sets ticks of an axis that counts."""
-    with extra("report"):
+    with extra("plot"):
         from matplotlib.ticker import MaxNLocator
 
     locator = axis.get_major_locator()
@@ -99,7 +118,7 @@ def whole_numbers(axis: Axis) -> None:
 
 def logarithmic(axis: Axis) -> None:
     """Sets ticks of an axis whose scale is logarithmic: 1, 2, 5, 10, ... as numbers."""
-    with extra("report"):
+    with extra("plot"):
         from matplotlib.ticker import LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
