@@ -28,14 +28,16 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("doctor", "ina.cli.doctor", "check this machine, and say what will limit a run", "ina doctor --quick"),
     ),
     "write P4": (
-        Command("compile", _P4, "compile a P4_16 program to a native switch program", "ina compile p4/switchml.p4 -D VALUES=64"),
+        Command("programs", "ina.cli.shipped", "list the switch programs of the package, print one", "ina programs switchml"),
+        Command("examples", "ina.cli.shipped", "list the examples of the package, copy one", "ina examples copy learn"),
+        Command("compile", _P4, "compile a P4_16 program to a native switch program", "ina compile switchml -D VALUES=64"),
         Command("explain", _P4, "show what a program is: headers, parser, tables, memory", "ina explain examples/learn/learn.p4"),
         Command("trace", _P4, "follow packets through a program: states, tables, registers",
                 "ina trace examples/learn/learn.p4 0000000000030000000000010800aabb --port 1 --entries examples/learn/learn.stf"),
         Command("stf", _P4, "run p4c's STF tests: what goes in, what must come out", "ina stf examples/learn/learn.p4"),
         Command("exercise", "ina.cli.exercise", "a course for students: steps, skeletons, and checks of what they write",
                 "ina exercise new parse class"),
-        Command("p4", "ina.cli.equal", "compare a P4 program with its twin", "ina p4 equal p4/switchml.p4 p4/tofino/switchml.p4"),
+        Command("p4", "ina.cli.equal", "compare a P4 program with its twin", "ina p4 equal switchml tofino/switchml"),
         Command("wire", "ina.cli.wire", "show the wire layout, as a table, C or a Wireshark dissector", "ina wire show"),
     ),
     "build networks": (
@@ -58,7 +60,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("deploy", "ina.cli.deploy", "write an experiment's ports, tables and groups to real switches",
                 "ina deploy wedge.toml --dry-run"),
         Command("tofino", "ina.cli.tofino", "check programs for Tofino, drive deployed switches",
-                "ina tofino check p4/tofino/switchml.p4"),
+                "ina tofino check tofino/switchml"),
     ),
     "look for wrong sums": (
         Command("explore", _EXPLORE, "walk every interleaving of a small job", "ina explore --slots 2"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ina.base.bounds import real, whole
 from ina.cli.errors import reported
+from ina.cli.shipped import program_path
 
 if TYPE_CHECKING:
     from ina.p4.tools.equal.search import Outcome
@@ -33,8 +34,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     equal = verbs.add_parser("equal", help="whether two programs answer every sequence of packets alike", description=DESCRIPTION,
                              formatter_class=argparse.RawDescriptionHelpFormatter)
-    equal.add_argument("a", type=Path, metavar="A", help="a program; its parser says what packets look like")
-    equal.add_argument("b", type=Path, metavar="B", help="its twin, for the same architecture or another")
+    equal.add_argument("a", type=program_path, metavar="A",
+                       help="a program, or a name of ina programs; its parser says what packets look like")
+    equal.add_argument("b", type=program_path, metavar="B", help="its twin, for the same architecture or another")
     equal.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]",
                        help="preprocessor macro of both (our protocols': VALUES=32 and SLOTS=4)")
     equal.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER",

@@ -10,6 +10,7 @@ from typing import Any
 
 from ina.base.bounds import whole
 from ina.cli.errors import Command, reported
+from ina.cli.shipped import program_path
 
 
 def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -59,7 +60,7 @@ def _command(
 
 
 def _program(command: argparse.ArgumentParser) -> None:
-    command.add_argument("program", type=Path)
+    command.add_argument("program", type=program_path, help="a P4_16 source, or a name of ina programs")
     preprocessing(command)
 
 

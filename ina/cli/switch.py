@@ -16,6 +16,7 @@ from ina.base import signals
 from ina.base.bounds import whole
 from ina.cli.errors import reported
 from ina.cli.p4 import externs, preprocessing
+from ina.cli.shipped import program_path
 from ina.p4.rpc import connections as rpc
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     verbs = switch.add_subparsers(title="commands", metavar="COMMAND", required=True)
     run = verbs.add_parser("run", help="run a P4 program on interfaces, until Ctrl-C", description=__doc__)
     programs = run.add_mutually_exclusive_group(required=True)
-    programs.add_argument("program", nargs="?", type=Path, help="a P4 source, or a compiled program (.so)")
+    programs.add_argument("program", nargs="?", type=program_path,
+                          help="a P4 source, a name of ina programs, or a compiled program (.so)")
     programs.add_argument("--no-p4", action="store_true", help="wait for a controller to bring the program")
     preprocessing(run)
     externs(run)

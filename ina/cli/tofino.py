@@ -13,6 +13,7 @@ from ina.base.error_text import line
 from ina.cli.controllers import add_common
 from ina.cli.errors import reported
 from ina.cli.p4 import preprocessing
+from ina.cli.shipped import program_path
 from ina.p4.rpc import connections as rpc
 
 
@@ -23,7 +24,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     check = verbs.add_parser("check", help="what a Tofino cannot do, and how much of one a program takes at least", description=(
         "What in a TNA program no Tofino 1 does, with the place; and estimates, from below, of stages, containers, stateful "
         "ALUs, SRAM, TCAM and hash bits. Exit status 1: there are errors."))
-    check.add_argument("program", type=Path, help="a P4_16 source that includes tna.p4")
+    check.add_argument("program", type=program_path, help="a P4_16 source that includes tna.p4, or a name of ina programs")
     preprocessing(check)
     check.add_argument("--json", action="store_true", help="everything as JSON")
     check.add_argument("--compare", action="store_true", help="compile it too, where a compiler is found, and print both figures")
@@ -31,7 +32,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     compile_ = verbs.add_parser(
         "compile", help="what a real compiler for Tofino says of programs, where one is found",
         description="Compiles with P4C_TOFINO, bf-p4c or p4c-barefoot, and prints the resources that it reports.")
-    compile_.add_argument("program", nargs="*", type=Path, help="default: p4/tofino/*.p4")
+    compile_.add_argument("program", nargs="*", type=program_path, help="default: p4/tofino/*.p4")
     preprocessing(compile_)
     compile_.add_argument("--out", type=Path, default=Path("results/tofino"), help="where it writes (default: %(default)s)")
     compile_.set_defaults(main=reported(_compile, 2))

@@ -75,7 +75,15 @@ def test_it_carries_the_examples(installed):
 
 def test_it_compiles_a_program_that_it_carries(installed):
     need("cc")
-    done = ina(installed, "compile", str(installed / "ina/data/p4/switchml.p4"), "-D", "VALUES=32")
+    done = ina(installed, "compile", "switchml", "-D", "VALUES=32")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_example_that_it_carries_runs_where_it_is_copied(installed):
+    need("cc")
+    done = ina(installed, "examples", "copy", "learn", "own")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = ina(installed, "stf", "own/learn/learn.p4")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
