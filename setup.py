@@ -42,6 +42,7 @@ setup(
     packages=[*find_packages(include=["ina", "ina.*"]), *data],
     package_dir=data,
     package_data=manifest["package_data"](),
+    data_files=[("share/man/man1", ["docs/reference/ina.1"])],
     cffi_modules=["host/binding.py:ffi"],
     cmdclass={"build_ext": BuildBesideEachOther},
     # The compiled part keeps to CPython's stable ABI, as all that cffi writes: one wheel for this version and later ones.

@@ -235,6 +235,8 @@ PROBES: dict[str, Callable[[], str]] = {
     "dpdk-testpmd": lambda: "" if shutil.which("dpdk-testpmd") else "no dpdk-testpmd on PATH (Debian: dpdk-dev)",
     "torch": _module("torch"),
     "ml_dtypes": _module("ml_dtypes"),
+    "shtab": _module("shtab"),
+    "groff": lambda: "" if shutil.which("groff") else "no groff on PATH",
     "cuda": _cuda,
     "sklearn": _module("sklearn"),
     "matplotlib": _module("matplotlib"),

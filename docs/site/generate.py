@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import codec_results  # noqa: E402
 import imports  # noqa: E402
+import manual  # noqa: E402
 from results import benchmarks  # noqa: E402
 
 PAGES: dict[str, Callable[[], str]] = {}  # path below docs: what makes its text
@@ -121,11 +122,29 @@ def commands() -> str:
     parts = [title("Commands"), STATUS]
     for words, help, parser in walk(cli.parser(), ()):
         parts.append(f"## ina {' '.join(words)}\n\n{sentence(parser.description or help)}\n")
-        rows = [[option(action), cell(expanded(parser, action))] for action in parser._actions if action.help != argparse.SUPPRESS
-                and not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)]
+        rows = [[option(action), cell(expanded(parser, action))] for action in shown(parser)]
         if rows:
             parts.append(table(["argument", ""], rows) + "\n")
     return "\n".join(parts)
+
+
+def shown(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Arguments of a command that its help shows, but for --help and further commands."""
+    return [action for action in parser._actions if action.help != argparse.SUPPRESS
+            and not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)]
+
+
+@page("reference/ina.1")
+def manual_page() -> str:
+    from ina import __version__, cli
+    from ina.cli.commands import GROUPS
+    from ina.cli.parsers import DESCRIPTION
+
+    def arguments(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
+        return [(option(action).strip("`").replace("\\|", "|"), expanded(parser, action)) for action in shown(parser)]
+
+    commands = [(words, sentence(parser.description or help), parser) for words, help, parser in walk(cli.parser(), ())]
+    return manual.page(__version__, DESCRIPTION, GROUPS, commands, arguments)
 
 
 Command = tuple[tuple[str, ...], str, argparse.ArgumentParser]  # words, help, and the parser of its arguments

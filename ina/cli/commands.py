@@ -62,6 +62,10 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("tofino", "ina.cli.tofino", "check programs for Tofino, drive deployed switches",
                 "ina tofino check tofino/switchml"),
     ),
+    "set up": (
+        Command("completion", "ina.cli.completion", "print a script with which a shell completes commands",
+                "ina completion bash"),
+    ),
     "look for wrong sums": (
         Command("explore", _EXPLORE, "walk every interleaving of a small job", "ina explore --slots 2"),
         Command("simulate", _EXPLORE, "kill and restart everything in virtual time, from seeds", "ina simulate --events 100000"),

@@ -28,6 +28,8 @@ def wheel(tmp_path_factory):
                             dirs_exist_ok=True)
         else:
             shutil.copy(ROOT / name, copy)
+    (copy / "docs/reference").mkdir(parents=True)
+    shutil.copy(ROOT / "docs/reference/ina.1", copy / "docs/reference")
     (copy / "setup.cfg").write_text("[build]\nbuild_lib = built\n")
     (copy / "built/ina").mkdir(parents=True)
     shutil.copy(native.PATH, copy / "built/ina")
@@ -61,7 +63,13 @@ def test_one_wheel_is_for_this_python_and_later_ones(wheel):
 
 
 def test_nothing_of_it_is_global_but_ina(installed):
-    assert [path.name for path in installed.iterdir() if path.suffix != ".dist-info"] == ["ina"]
+    assert [path.name for path in installed.iterdir() if path.suffix not in (".dist-info", ".data")] == ["ina"]
+
+
+def test_it_carries_the_manual_page(installed):
+    """Where pip puts it, below the environment's share/."""
+    (page,) = installed.glob("ina-*.data/data/share/man/man1/ina.1")
+    assert page.read_bytes() == (ROOT / "docs/reference/ina.1").read_bytes()
 
 
 def test_it_carries_the_examples(installed):
