@@ -15,7 +15,6 @@ names, to the bit; each is in one at most; and those that are in none are as man
 
 from __future__ import annotations
 
-import heapq
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +38,7 @@ from ina.lab.virtual.mailing import Sending
 from ina.lab.virtual.merged_updates import Age, UpdateJudge, update_words, values_of
 from ina.lab.virtual.timeline import Timeline
 from ina.net.ports import PS
-from ina.worlds.virtual.network import NEVER, Completion
+from ina.worlds.virtual.network import Completion
 from ina.worlds.virtual.updates import HEAD, OVERHEAD, Updates
 
 if TYPE_CHECKING:
@@ -233,21 +232,14 @@ class _Run:
         self.staleness: list[int] = []
         self.scores = [(0.0, 0, self.task.score(self.parameters))]
         self.end: int | None = None  # ps, when the server had all
-        self._clock = 0  # ps: the network's time stands still while nothing is under way
-        self._agenda: list[tuple[int, int, int, np.ndarray]] = []  # a heap: ps, worker, version, and the update that it has then
         self._awaited: dict[int, tuple[str, np.ndarray]] = {}  # by ticket: the host, and the words that come
         self._numbers = {host: number for number, host in enumerate(hosts)}
         for host in (*hosts, server):
             for _ in range(EXPECTED):
                 self._expect(host)
 
-    @property
-    def now(self) -> int:
-        """Virtual time, ps."""
-        return max(self._clock, self.network.now)
-
     def _expect(self, host: str) -> None:
-        ticket, words = self.updates.expect(host, self.now)
+        ticket, words = self.updates.expect(host)
         self._awaited[ticket] = host, words
 
     def compute(self, worker: _Worker) -> None:
@@ -255,22 +247,18 @@ class _Run:
         config = self.config
         seconds = config.seconds(worker.number, worker.times)
         values = self.task.update(worker.parameters, worker.number, worker.data, config.batch, config.lr, 1)
-        begun = self.now / PS
-        worker.spans.append((f"compute at version {worker.version}", begun, begun + seconds))
-        heapq.heappush(self._agenda, (self.now + round(seconds * PS), worker.number, worker.version, values))
+        begun = self.network.now
+        worker.spans.append((f"compute at version {worker.version}", begun / PS, begun / PS + seconds))
+        self.network.plan(begun + round(seconds * PS), partial(self._send, worker, worker.version, values))
 
-    def due(self) -> int:
-        """Returns when the next worker has computed its update, ps; NEVER - 1: none computes any more."""
-        return NEVER - 1 if self.end is not None else self._agenda[0][0]
-
-    def send(self) -> None:
-        """Has the next worker that has computed its update send it, and compute the next one."""
-        self._clock, number, version, values = heapq.heappop(self._agenda)
-        worker = self.workers[number]
+    def _send(self, worker: _Worker, version: int, values: np.ndarray) -> None:
+        """Has a worker that has computed its update send it, and compute the next one."""
+        if self.end is not None:
+            return
         worker.sent += 1
         words = update_words(1 + self.config.cluster(worker.number), worker.number, worker.sent, self.config.workers, values)
-        self.judge.send(worker.number, worker.sent, words, version, self.now)
-        self.updates.send(worker.host, self.server, words, self.now)
+        self.judge.send(worker.number, worker.sent, words, version, self.network.now)
+        self.updates.send(worker.host, self.server, words)
         self.compute(worker)
 
     def completed(self, completion: Completion) -> None:
@@ -308,7 +296,7 @@ class _Run:
         answer[HEAD:HEAD + self.task.parameters] = self.parameters.view(np.int32)
         for worker in self.workers:
             if config.cluster(worker.number) == cluster:
-                self.updates.send(self.server, worker.host, answer, self.now)
+                self.updates.send(self.server, worker.host, answer)
 
 
 def train(config: UpdateTraining, timeline: Timeline) -> Trained:
@@ -328,17 +316,13 @@ def train(config: UpdateTraining, timeline: Timeline) -> Trained:
             run.compute(worker)
         port, end, used = run.updates.port_before(server), 0, 0
         while True:
-            idle, completions = timeline.run(network, run.due()), network.completions()
+            idle, completions = timeline.run(network), network.completions()
             for completion in completions:
                 run.completed(completion)
             if run.end is not None and not end:
                 end, used = run.end, network.wire_stats(port)["link_busy_ps"]
                 links = virtual_network.link_figures(network, end / PS)
-            if completions:
-                continue
-            if run.end is None and (idle or network.now >= run.due()):
-                run.send()
-            elif idle:
+            if idle and not completions:
                 break
         network.check()
         dropped = network.wire_stats(port)["link_tail_drops"]

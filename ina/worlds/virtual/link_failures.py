@@ -69,7 +69,7 @@ class LinkFailures:
         self._open: dict[tuple[int, str], tuple[Incident, int]] = {}  # by link and state; and frames lost there before
         self._incidents: list[Incident] = []
         for event in events:
-            fabric.plan(round(event.at * PS), partial(self._apply, event))
+            fabric.plan(round(event.at * PS), partial(self._apply, event), watches=True)
 
     def incidents(self) -> list[Incident]:
         """Returns what has happened so far, in its order."""
@@ -139,7 +139,8 @@ class LinkFailures:
     # ---- the controller
 
     def _probe_later(self, link: int) -> None:
-        self._fabric.plan((self._fabric.now // self._interval + 1) * self._interval, partial(self._probe, link))
+        self._fabric.plan((self._fabric.now // self._interval + 1) * self._interval, partial(self._probe, link),
+                          watches=True)
 
     def _probe(self, link: int) -> None:
         """Probes a link until the controller knows how it is."""
@@ -204,4 +205,4 @@ class LinkFailures:
             incident.progress[name] = self._now - incident.began
             return
         step = max(STEP, round((self._now - incident.began) * PS / 100))
-        self._fabric.plan(self._fabric.now + step, partial(self._watch, job, stripe, name, incident, before))
+        self._fabric.plan(self._fabric.now + step, partial(self._watch, job, stripe, name, incident, before), watches=True)

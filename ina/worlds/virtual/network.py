@@ -6,6 +6,7 @@ picoseconds, `stats()["digest"]`.
 
 from __future__ import annotations
 
+import errno
 import heapq
 import os
 from collections.abc import Callable
@@ -116,8 +117,9 @@ class Network(Closing):
         self._offers: dict[int, tuple[int, CData]] = {}  # of them: the machine, and what it has said
         self._states: list[object] = []  # states of machines
         self._ended: dict[int, dict[str, int]] = {}  # counters of workers that have ended
-        self._agenda: list[tuple[int, int, Callable[[], None]]] = []  # a heap: ps, number, action
+        self._agenda: list[tuple[int, int, Callable[[], None], bool]] = []  # a heap: ps, number, action, if it is awaited
         self._actions = 0  # ever planned
+        self._awaited = 0  # of those that are planned: not only to watch
 
     def close(self) -> None:
         """Frees everything. Idempotent."""
@@ -261,7 +263,10 @@ class Network(Closing):
         machine, tensor = asked
         check_source(source, self._tensors[ticket][1])
         terms, address = amended(tensor, None if source is None else source.ctypes.data, least, never)
-        if lib.ina_emulator_amend(self.pointer, machine, ticket, terms, address) < 0:
+        result = lib.ina_emulator_amend(self.pointer, machine, ticket, terms, address)
+        if result == -errno.ENOENT:
+            return False  # it is complete, and its completion waits to be read
+        if result < 0:
             raise ValueError(f"tensor {ticket}: its offer is not to be changed so")
         tensor.offer = terms[0]
         if source is not None:
@@ -275,25 +280,38 @@ class Network(Closing):
         return lib.ina_emulator_now(self.pointer)
 
     def run(self, until: int = NEVER - 1, max_events: int = NEVER) -> bool:
-        """Runs to `until` (ps) or until no event is left, which returns True. Executes the actions that are due meanwhile; when
-        no event is left, later ones wait for the next run that has some."""
+        """Runs to `until` (ps) or until nothing is left, which returns True: no event, and no action other than those that only
+        watch, which wait for the next run that has some. Executes the actions that are due meanwhile."""
         while self._agenda and self._agenda[0][0] <= until:
             due, before = self._agenda[0][0], self.events
             if self._run(max(due, self.now), max_events):
-                return True
+                if not self._awaited:
+                    return True
+                self._idle(due)
             if self.now < due:
                 return False
             max_events -= self.events - before
-            heapq.heappop(self._agenda)[2]()
-        return self._run(until, max_events)
+            *_, action, is_awaited = heapq.heappop(self._agenda)
+            self._awaited -= is_awaited
+            action()
+        if not self._run(until, max_events):
+            return False
+        if self._awaited:
+            self._idle(until)
+        return not self._awaited
 
     def _run(self, until: int, max_events: int) -> bool:
         return bool(self._check(lib.ina_emulator_run(self.pointer, until, max_events), "emulator"))
 
-    def plan(self, time: int, action: Callable[[], None]) -> None:
-        """Plans an action at ``time`` (ps), after the events and the earlier actions of that time. Raises EndOfTime."""
-        heapq.heappush(self._agenda, (checked(time), self._actions, action))
+    def _idle(self, time: int) -> None:
+        self._check(lib.ina_emulator_idle(self.pointer, time), "emulator")
+
+    def plan(self, time: int, action: Callable[[], None], watches: bool = False) -> None:
+        """Plans an action at ``time`` (ps), after the events and the earlier actions of that time; ``watches``: when nothing else
+        is left to happen, a run does not wait for it. Raises EndOfTime."""
+        heapq.heappush(self._agenda, (checked(time), self._actions, action, not watches))
         self._actions += 1
+        self._awaited += not watches
 
     def stop_at_completions(self) -> None:
         """Makes `run` also end, with False, when there are completions."""

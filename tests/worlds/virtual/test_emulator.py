@@ -244,6 +244,25 @@ def test_sizes_that_differ_fail_on_every_rank(program):
         assert all(isinstance(c.event.error(), JobMismatch) for c in done)
 
 
+def test_planned_actions_happen_at_their_times_when_no_event_is_left(program):
+    """One plans a sum, which is exact; one that only watches is left out when nothing else is, and happens when something is."""
+    with star(program) as net:
+        job, rng, times = admit(net, 2), np.random.default_rng(1), []
+        net.plan(5000, lambda: times.append(net.now))
+        net.plan(7000, lambda: times.append(net.now), watches=True)
+        net.plan(9000, lambda: times.append(net.now))
+        assert not net.run(3000) and (net.now, times) == (3000, [])
+        assert not net.run(6000) and (net.now, times) == (6000, [5000])
+        assert net.run() and times == [5000, 7000, 9000]
+        net.plan(10_000, lambda: times.append(net.now), watches=True)
+        net.plan(20_000, lambda: net.submit_all(job, [random_int32(rng, 64) for _ in range(2)]))
+        assert net.run() and times[3:] == [10_000] and len(net.completions()) == 2
+        net.plan(net.now + 1, lambda: times.append(net.now), watches=True)
+        assert net.run() and len(times) == 4
+        check_int32(net, job, rng, 100)
+        assert len(times) == 5
+
+
 def test_a_time_that_the_emulator_does_not_have_is_said_to_be_none(program):
     with star(program) as net:
         job = admit(net, 2)
@@ -251,5 +270,4 @@ def test_a_time_that_the_emulator_does_not_have_is_said_to_be_none(program):
             with pytest.raises(EndOfTime, match=r"virtual time .* s: expected at most 9.223e\+06 s, .* have fewer steps"):
                 late()
         net.plan(LAST, lambda: None)
-        net.submit_all(job, [np.zeros(4, np.int32) for _ in range(2)])
-        assert net.run() and len(net.completions()) == 2
+        assert net.run() and net.now == LAST

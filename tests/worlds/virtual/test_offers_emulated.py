@@ -1,5 +1,7 @@
 """Offers in an emulated network (p4/quorum.p4): who contributes to a sum is decided by the switch before it."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from capabilities import need
@@ -34,15 +36,21 @@ def job(fabric):
     return fabric.admit([host.name for host in fabric.topology.hosts][:WORKERS], 4, 32, rto_min=1e-3, timeout=1.0)
 
 
+def _give(fabric, ticket, row, in_time):
+    in_time.append(fabric.amend(ticket, row))
+
+
 def test_a_worker_that_is_late_is_in_the_sum_only_if_others_wait_for_it(fabric, job):
     rows = [np.full(100, rank + 1, np.float32) for rank in range(WORKERS)]
     for least, contributors, mean in ((2, (0, 1), 1.5), (3, (0, 1, 2), 2)):
         outs = [np.empty(100, np.float32) for _ in rows]
         tickets = [fabric.submit(machine, None if rank == 2 else rows[rank], outs[rank], average=True, offer=Offer(least))
                    for rank, machine in enumerate(job.machines)]
-        fabric.plan(fabric.now + PS // 100, lambda late=tickets[2]: late in fabric._tensors and fabric.amend(late, rows[2]))
-        fabric.run()
+        in_time: list[bool] = []
+        fabric.plan(fabric.now + PS // 100, partial(_give, fabric, tickets[2], rows[2], in_time))
+        assert fabric.run()
         done = fabric.completions()
+        assert in_time == [least == 3], "a sum that is complete is over, its completion read or not"
         assert sorted(each.ticket for each in done) == tickets and all(each.event.code == 0 for each in done)
         assert {each.event.contributors for each in done} == {contributors}
         assert all(np.allclose(out, mean) for out in outs)

@@ -444,6 +444,15 @@ int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_event
     return em->error;
 }
 
+int ina_emulator_idle(struct ina_emulator *em, uint64_t time)
+{
+    uint32_t timer = 0;
+    if (ina_timers_first(&em->timers, &timer) != UINT64_MAX || ina_calendar_first(&em->calendar) != UINT64_MAX)
+        return -EBUSY;
+    em->now = time > em->now ? time : em->now;
+    return 0;
+}
+
 void ina_emulator_stop_at_completions(struct ina_emulator *em, int stop)
 {
     em->stop_at_completions = stop;

@@ -434,7 +434,7 @@ int ina_emulator_amend(struct ina_emulator *em, uint32_t machine, uint64_t ticke
             ina_timers_set(&em->timers, m->timer, em->now);
         return result;
     }
-    return -EINVAL;
+    return -ENOENT;
 }
 
 int ina_emulator_completions(struct ina_emulator *em, struct ina_completion *out, int max)
