@@ -33,6 +33,8 @@ def run(config: Experiment, root: Path, console: Console) -> Path:
     console.print(report.table(type(config), outcome.results))
     for key, value in outcome.comparison.items():
         console.print(f"  {key}: {value:.3g}", highlight=False)
+    if text := report.caution([result.summary() for result in outcome.results]):
+        console.print(f"  {text}", highlight=False, soft_wrap=True)
     report.say_page(console, "Report:", path / "report.html")
     return path
 

@@ -352,6 +352,7 @@ def test_in_the_local_world_processors_bound_a_training_or_nothing_does(tmp_path
     summary = run.summary()
     assert (summary["bound"], summary["link_mb"], summary["link_use"]) == (bound, None, None)
     page = report.page(record.Folder(tmp_path / "trial", Training(name="trial")), [run], {})
+    assert ("no result about the network" in page) == (bound == "host-limited")
     assert f"<td>{bound}</td>" in page and "gloo (loopback)" in page and "busiest link" not in page
 
 

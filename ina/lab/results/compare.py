@@ -172,6 +172,7 @@ def tables(title: str, results: Sequence[Result], width: int | None = None) -> l
         table.width = _total(shown)  # else rich cuts figures until it fits 80 characters
         notes = [f"{column.short}: {column.heading}" for column in shown if column.heading != column.short]
         notes += [f"in all rows {column.heading}: {column.cells[0]}" for column in same]
+        notes += [text] if (text := report.caution([summary for _, summary in group.rows()])) else []
         notes += [f"only in the report: {', '.join(column.heading for column in omitted)}"] if omitted else []
         pairs.append((table, "; ".join(notes)))
     return pairs
@@ -416,7 +417,8 @@ def page(title: str, about: str, results: Sequence[Result]) -> str:
             [*identity, *report.cells(columns, summary)]
             for identity, (_, summary) in zip(identities, group.rows(), strict=True)
         ]
-        parts += [report.html_figures(_plots(group)), report.html_table(head, rows), report.html_words(columns)]
+        parts += [report.html_figures(_plots(group)), report.html_table(head, rows),
+                  report.html_caution([summary for _, summary in group.rows()]), report.html_words(columns)]
         same = {k: v for k, v in group.results[0].config.as_dict().items() if k not in group.keys}
         summary = f"The same in all {group.kind.kind} runs"
         parts.append(f"<details><summary>{summary}</summary>{report.definition_table(same)}</details>")

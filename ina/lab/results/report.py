@@ -30,6 +30,7 @@ COLOURS = {"ina": "#1668b8", "gloo": "#c65a11", **dict(zip(protocols.names(), it
 NAMES = {"ina": "ina (P4 switch)", "gloo": "gloo (loopback)", **{program.name: program.title for program in programs()}}
 TESTBED_NAMES = {**NAMES, "gloo": "gloo (same links)"}
 BLACK = "#000000"  # as matplotlib writes it
+HOST_LIMITED = "host-limited: the processors were the limit, so this is no result about the network"
 LINES = ("-", "--", ":", "-.", (0, (1, 3)))  # the lower line shows through the gaps
 
 
@@ -48,6 +49,17 @@ def columns(kind: type[Experiment], summaries: Sequence[dict[str, object]]) -> l
 def cells(shown: Sequence[Row], summary: dict[str, object]) -> list[str]:
     """Returns one formatted figure for each column; an em dash where there is none."""
     return [pattern.format(summary[key]) if summary.get(key) is not None else "—" for key, _, _, pattern in shown]
+
+
+def caution(summaries: Sequence[Mapping[str, object]]) -> str:
+    """Returns a sentence for a table in which the processors were the limit of a row; "": of none."""
+    limits = {summary.get(key) for summary in summaries for key in ("bound", "rings_bound")}
+    return HOST_LIMITED if "host-limited" in limits else ""
+
+
+def html_caution(summaries: Sequence[Mapping[str, object]]) -> str:
+    text = caution(summaries)
+    return f"<p><strong>{text}.</strong></p>" if text else ""
 
 
 def table(kind: type[Experiment], runs: Sequence[Measured]) -> Table:
@@ -186,7 +198,8 @@ def page(
 ) -> str:
     """Returns the report of one run as HTML, with further ``plots``: captions and SVGs."""
     config = folder.config
-    shown = columns(type(config), [run.summary() for run in runs])
+    summaries = [run.summary() for run in runs]
+    shown = columns(type(config), summaries)
     head = [config.subject, *(heading for _, heading, _, _ in shown)]
     rows = [[row_name(run.summary()), *cells(shown, run.summary())] for run in runs]
     stats = "".join(
@@ -198,7 +211,8 @@ def page(
     figures = html_figures([*config.figures(runs), *plots])
     return html_page(
         config.name,
-        f"<p>{config.describe(runs)}</p>{html_table(head, rows)}{html_words(shown)}{compared}{figures}{stats}"
+        f"<p>{config.describe(runs)}</p>{html_table(head, rows)}{html_caution(summaries)}{html_words(shown)}"
+        f"{compared}{figures}{stats}"
         f"<details><summary>Configuration</summary>{definition_table(config.as_dict())}</details>"
         f"<details><summary>Machine and versions</summary>{definition_table(folder.environment)}</details>",
     )
