@@ -323,6 +323,18 @@ def test_folder_holds_config_environment_and_metrics(tmp_path):
     assert "<script" not in page and 'href="http' not in page
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize(("argv", "module", "pasted"), [
+    (["/a b/bin/ina", "run", "a b.toml"], None, "ina run 'a b.toml'"),
+    (["/a/ina/cli/__main__.py", "run"], "ina.cli.__main__", "python -m ina.cli run"),
+    (["sweeps/mine.py", "--loss", "0.1"], None, "python sweeps/mine.py --loss 0.1"),
+])
+def test_the_command_of_a_run_can_be_pasted(monkeypatch, argv, module, pasted):
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", module and SimpleNamespace(name=module))
+    assert record.command() == pasted
+
+
 @pytest.mark.build
 def test_the_report_of_a_testbed_says_so_in_its_plots(tmp_path):
     """Gloo's packets used the same links: table and legends say that, and small rates keep their digits."""

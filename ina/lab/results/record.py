@@ -85,8 +85,18 @@ def environment() -> dict[str, object]:
         "ina": version("ina"),
         "commit": commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command(),
     }
+
+
+def command() -> str:
+    """Returns the command line of this process, to be pasted into a shell in the same folder."""
+    program, spec = sys.argv[0], getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None:  # python -m
+        head = ["python", "-m", spec.name.removesuffix(".__main__")]
+    else:
+        head = ["python", program] if program.endswith(".py") else [Path(program).name]
+    return shlex.join([*head, *sys.argv[1:]])
 
 
 def switch_versions(config: Experiment) -> dict[str, dict[str, str]]:
