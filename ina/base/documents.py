@@ -85,7 +85,7 @@ def json_text(text: str | bytes) -> Any:
 
 def _parse_file(parse: Callable[[str], T], path: Path) -> T:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors on Windows write a mark of the byte order
     except UnicodeDecodeError:
         raise Unreadable(f"{path}: not a text file: expected UTF-8") from None
     except ValueError as error:  # a null character in its name

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+
 WORDED = (OSError, RuntimeError, ValueError)  # by convention their texts describe the error
+
+REMEDIES = {  # of the system's errors whose own words leave it open
+    errno.EISDIR: "expected a file: name one in this folder, or elsewhere",
+    errno.ENOTDIR: "expected a folder: a part of this path is a file",
+    errno.EEXIST: "expected a folder, or a name that nothing has yet",
+    errno.EACCES: "expected one that this user may use: change its owner or its mode, or name another",
+}
 
 
 def reason(error: BaseException) -> str:
@@ -15,7 +24,11 @@ def reason(error: BaseException) -> str:
 
 
 def line(error: BaseException) -> str:
-    """Returns a text for the end of a command: the system's errors as "FILE: No such file or directory", others as they are."""
+    """Returns a text for the end of a command: the system's errors as "FILE: No such file or directory", with a remedy where
+    there is one; others as they are."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
-    return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+    if error.filename is None:
+        return error.strerror
+    remedy = REMEDIES.get(error.errno or 0)
+    return f"{error.filename}: {error.strerror}" + (f": {remedy}" if remedy else "")

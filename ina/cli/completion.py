@@ -33,11 +33,12 @@ def _completion(args: argparse.Namespace) -> int:
 
 def _mark_files(parser: argparse.ArgumentParser, mark: object) -> None:
     """Marks all arguments that are paths, here and in the commands below, with ``mark``, by which shtab completes files."""
+    from ina.cli.parsers import folder
     from ina.cli.shipped import program_path
 
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():
                 _mark_files(below, mark)
-        elif action.type in (Path, program_path):
+        elif action.type in (Path, folder, program_path):
             action.complete = mark  # type: ignore[attr-defined]

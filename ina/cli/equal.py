@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ina.base.bounds import real, whole
+from ina.base.error_text import line
 from ina.cli.errors import reported
+from ina.cli.parsers import folder
 from ina.cli.shipped import program_path
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     equal.add_argument("b", type=program_path, metavar="B", help="its twin, for the same architecture or another")
     equal.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]",
                        help="preprocessor macro of both (our protocols': VALUES=32 and SLOTS=4)")
-    equal.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER",
+    equal.add_argument("-I", dest="include", action="append", default=[], type=folder, metavar="FOLDER",
                        help="include folder of both")
     equal.add_argument("--mapping", type=Path, metavar="FILE.toml", help="names of B, and differences that are meant")
     equal.add_argument("--entries", type=Path, metavar="FILE.stf",
@@ -120,7 +122,7 @@ def _report(args: argparse.Namespace, task: Task, outcome: Outcome) -> int:
         for file, test in zip(files, tests, strict=True):
             file.write_text(test, encoding="utf-8")
     except OSError as error:  # the result stands without the files
-        print(f"ina: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"ina: {line(error)}", file=sys.stderr)
         return DIFFER
     print("Again (A's answers are what is expected):")
     for program, file in zip((args.a, args.b), files, strict=True):

@@ -75,6 +75,9 @@ def _new(args: argparse.Namespace) -> int:
 
     each = step.named(args.name)
     text = each.skeleton.read_text(encoding="utf-8")
+    if args.folder.exists() and not args.folder.is_dir():
+        raise FileExistsError(f"{args.folder} is a file: expected a folder for {each.name}.p4, one that there is or a new one, "
+                              f"such as: ina exercise new {each.name} class")
     args.folder.mkdir(parents=True, exist_ok=True)
     program = args.folder / f"{each.name}.p4"
     try:

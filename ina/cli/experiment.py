@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ina.base import signals
 from ina.base.bounds import whole
+from ina.base.error_text import line
 from ina.base.settings import ConfigError
 from ina.cli.errors import is_expected
 
@@ -153,9 +154,9 @@ def _guarded(args: argparse.Namespace) -> int:
     except Exception as error:
         if not is_expected(error):
             raise
-        text = str(error)
-        if isinstance(error, OSError) and error.strerror:  # not ours, which are of its kind, too
-            text = f"{error.filename or getattr(args, 'results', '')}: {error.strerror}"
+        text = line(error)
+        if isinstance(error, OSError) and error.strerror and not error.filename:  # not ours, which are of its kind, too
+            text = f"{getattr(args, 'results', '')}: {text}"
         print(f"ina: {text}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:

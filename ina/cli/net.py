@@ -138,11 +138,15 @@ def _switches(args: argparse.Namespace, topology: Topology) -> dict[str, Any]:
         if getattr(args, option) is not None:
             raise ValueError(f"--{option}: expected without --program, which takes -D NAME=VALUE")
     if not args.program.is_file():
-        raise ValueError(f"--program {args.program}: there is no such file")
+        there = "a folder: expected a file in it" if args.program.is_dir() else "there is no such file"
+        raise ValueError(f"--program {args.program}: {there}")
     entries: dict[str, list[tuple[str, str]]] = {}
     for word in args.entries:
         switch, equals, file = word.partition("=")
         path, named = (file, [switch]) if equals else (word, [each.name for each in topology.switches])
+        if not path or not named[0]:
+            raise ValueError(f"--entries {word}: expected FILE.stf, or SWITCH=FILE.stf such as "
+                             f"{named[0] or 's1'}={path or 'a.stf'}")
         text = stf_file.read(Path(path))
         for name in named:
             entries.setdefault(name, []).append((path, text))

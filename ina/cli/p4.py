@@ -10,6 +10,7 @@ from typing import Any
 
 from ina.base.bounds import whole
 from ina.cli.errors import Command, reported
+from ina.cli.parsers import folder
 from ina.cli.shipped import program_path
 
 
@@ -70,7 +71,7 @@ def preprocessing(command: argparse.ArgumentParser) -> None:
         "-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro"
     )
     command.add_argument(
-        "-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER",
+        "-I", dest="include", action="append", default=[], type=folder, metavar="FOLDER",
         help="include folder; after them, that of the package's own programs is searched",
     )
 

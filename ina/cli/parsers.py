@@ -8,12 +8,21 @@ import itertools
 import sys
 from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ina import __version__
 from ina.cli.commands import COMMANDS, GROUPS
 
 DESCRIPTION = "In-network aggregation: P4 switch programs and real torch training."
+
+
+def folder(text: str) -> Path:
+    """Returns the folder that an option names. Raises ArgumentTypeError: there is none."""
+    if not text or not Path(text).is_dir():
+        there = "an empty name" if not text else "a file" if Path(text).exists() else "there is nothing of this name"
+        raise argparse.ArgumentTypeError(f"{text}: {there}: expected a folder".removeprefix(": "))
+    return Path(text)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -45,6 +54,12 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if name.startswith("--") and not any(option.startswith(name) for option in options):
                 self.error(f"no option {word!r}{nearest(name, options)}")
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Returns the value of a word. An empty name of a file is an error: Path makes it the current folder."""
+        if action.type is Path and not arg_string:
+            raise argparse.ArgumentError(action, "an empty name: expected that of a file or folder, such as ./name")
+        return super()._get_value(action, arg_string)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:

@@ -44,7 +44,7 @@ def program_path(text: str) -> Path:
 
     Raises argparse.ArgumentTypeError: there is no program of that name."""
     path = Path(text)
-    if path.suffix or path.exists():
+    if text and (path.suffix or path.exists()):
         return path
     programs = program_files()
     if text not in programs:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ina import topology as topologies
 from ina.base.bounds import number
+from ina.base.error_text import line
 from ina.base.settings import keys
 from ina.topology import TopologyError
 from ina.topology.file import Keys, Properties
@@ -86,6 +87,6 @@ def _show(args: argparse.Namespace) -> int:
         print(f"ina: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"ina: {args.svg}: {error.strerror}", file=sys.stderr)
+        print(f"ina: {line(error)}", file=sys.stderr)
         return 1
     return 0

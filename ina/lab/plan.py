@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.base import documents
+from ina.base.error_text import line
 from ina.base.settings import ConfigError, Key, Problems, convert, keys, nearest
 from ina.lab import kind as kinds
 from ina.lab.kind import Experiment
@@ -94,7 +95,7 @@ def _document(path: Path | None) -> documents.Document:
     try:
         return documents.document(path)
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        raise ConfigError(line(error)) from None
     except documents.Unreadable as error:
         raise ConfigError(str(error)) from None
 

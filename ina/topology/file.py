@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.base import documents
+from ina.base.error_text import line
 from ina.base.settings import ConfigError, Problems, key
 from ina.topology.topology import Link, Node, Topology, TopologyError, check_sizes
 
@@ -61,7 +62,7 @@ def parse(path: Path) -> documents.Document:
     try:
         return documents.document(path)
     except OSError as error:
-        raise TopologyError(f"{path}: {error.strerror}") from None
+        raise TopologyError(line(error)) from None
     except documents.Unreadable as error:
         raise TopologyError(str(error)) from None
 

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+from pathlib import Path
 
 import child
 import pytest
@@ -15,7 +16,7 @@ from capabilities import need
 from ina import cli
 from ina.aggregation.worker import JobTimeout
 from ina.aggregation.worker.errors import Event
-from ina.base import error_text, paths
+from ina.base import documents, error_text, paths
 from ina.cli import experiment
 from ina.cli.commands import COMMANDS, GROUPS
 from ina.lab import library, plan
@@ -135,6 +136,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+FOLDER = "Is a directory: expected a file: name one in this folder, or elsewhere"
 CONTROLLER = "controller --topology star --switch s1=127.0.0.1:1 --name ina-test-nowhere --insecure --state"
 
 
@@ -155,7 +157,12 @@ CONTROLLER = "controller --topology star --switch s1=127.0.0.1:1 --name ina-test
     ("net up star --program learn.p4 --entries bin", 1, "ina: bin: byte 0 is not UTF-8\n"),
     ("net up star --program learn.p4 --entries s7=learn.p4", 1, "ina: entries for 's7': star has the switches s1\n"),
     ("net up star --program learn.p4 --entries nowhere.stf", 1, "ina: nowhere.stf: No such file or directory\n"),
-    ("net up star --program learn.p4 --entries dir", 1, "ina: dir: Is a directory\n"),
+    ("net up star --program learn.p4 --entries dir", 1, f"ina: dir: {FOLDER}\n"),
+    ("net up star --program dir", 1, "ina: --program dir: a folder: expected a file in it\n"),
+    ("net up star --program learn.p4 --entries s1=", 1, "ina: --entries s1=: expected FILE.stf, or SWITCH=FILE.stf such as "
+     "s1=a.stf\n"),
+    ("net up star --program learn.p4 --entries =table.stf", 1, "ina: --entries =table.stf: expected FILE.stf, or "
+     "SWITCH=FILE.stf such as s1=table.stf\n"),
     ("net up star --program learn.p4 -D 1x", 1, "ina: -D 1x: expected NAME or NAME=VALUE, with a name of letters, digits "
      "and _\n"),
     ("net up star --program learn.p4 --protocol atp", 1, "ina: --protocol: expected without --program, which takes "
@@ -185,13 +192,63 @@ CONTROLLER = "controller --topology star --switch s1=127.0.0.1:1 --name ina-test
     ("switch run learn.p4 --pipes 2", 1, "ina: --pipes 2: learn.p4 is a program for v1model, which has no pipes\n"),
     (f"{CONTROLLER} bin", 1, "ina: bin: not a text file: expected UTF-8: not a controller's state; move it away to begin without "
                              "jobs\n"),
-    (f"{CONTROLLER} dir", 1, "ina: dir: Is a directory\n"),
+    (f"{CONTROLLER} dir", 1, f"ina: dir: {FOLDER}\n"),
+    ("compile dir", 1, f"ina: dir: {FOLDER}\n"),
+    ("compile learn.p4 -o dir", 1, f"ina: dir: {FOLDER}\n"),
+    ("compile learn.p4 -o bin/learn.so", 1, "ina: bin/learn.so: Not a directory: expected a folder: a part of this path is a "
+     "file\n"),
+    ("explain dir", 1, f"ina: dir: {FOLDER}\n"),
+    ("run dir", 2, f"ina: dir: {FOLDER}\n"),
+    ("switch run bin", 1, "ina: cannot load switch program: {folder}/bin: file too short: expected a file that ina compile -o "
+     "FILE.so writes\n"),
+    ("exercise new parse bin", 2, "ina: bin is a file: expected a folder for parse.p4, one that there is or a new one, such as: "
+     "ina exercise new parse class\n"),
+    ("exercise new parse bin/class", 2, "ina: bin/class: Not a directory: expected a folder: a part of this path is a file\n"),
 ])
 def test_a_wrong_file_or_value_is_one_line(argv, status, message, folder, capsys):
     """Also for commands that would first wait for something else, and those that say where results go."""
     need("cc", *(["p4runtime"] if argv.startswith(("controller", "switch")) else []))
     assert cli.main(argv.split()) == status
-    assert capsys.readouterr().err == message
+    assert capsys.readouterr().err == message.replace("{folder}", os.getcwd())
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("argv", "message"), [
+    (["compile", ""], "argument program: an empty name: expected that of a file or folder, such as ./name"),
+    (["trace", "learn.p4", "00", "--entries="], "argument --entries: an empty name: expected that of a file or folder"),
+    (["exercise", "new", "parse", ""], "argument folder: an empty name: expected that of a file or folder"),
+    (["exercise", "check", "learn.p4", ""], "argument PATH: an empty name: expected that of a file or folder"),
+    (["compile", "learn.p4", "-I", "bin"], "argument -I: bin: a file: expected a folder"),
+    (["p4", "equal", "learn.p4", "learn.p4", "-I", "nowhere"],
+     "argument -I: nowhere: there is nothing of this name: expected a folder"),
+    (["compile", "learn.p4", "-I", ""], "argument -I: an empty name: expected a folder"),
+])
+def test_an_empty_name_or_no_folder_is_told_for_every_option(argv, message, folder, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(argv)
+    assert stopped.value.code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.build
+def test_files_of_windows_are_read_and_what_is_no_text_is_told(folder, capsys):
+    """Lines end with CR LF, and some editors begin a file with a mark of the byte order."""
+    need("cc")
+    mark = b"\xef\xbb\xbf"
+    for name in ("learn.p4", "learn.stf"):
+        shutil.copy(paths.root() / "examples" / "learn" / name, name)
+        data = mark + open(name, "rb").read().replace(b"\n", b"\r\n")
+        open(name, "wb").write(data)
+    assert cli.main(["stf", "learn.p4"]) == 0
+    assert cli.main(["trace", "learn.p4", "00" * 16, "--entries", "learn.stf"]) == 0
+    open("star.toml", "wb").write(mark + b'name = "two"\r\n[[link]]\r\nbetween = ["h1", "s1"]\r\n')
+    assert documents.document(Path("star.toml")).content == {"name": "two", "link": [{"between": ["h1", "s1"]}]}
+    text = open("learn.p4", "rb").read()
+    open("latin.p4", "wb").write(text.replace(b"/*", b"/* caf\xe9 ", 1) + b"// caf\xe9\r\n")
+    assert cli.main(["compile", "latin.p4"]) == 0
+    capsys.readouterr()
+    open("latin.p4", "wb").write(text + b"caf\xe9\r\n")
+    assert cli.main(["compile", "latin.p4"]) == 1
+    assert "bytes that are not UTF-8" in (said := capsys.readouterr().err) and "save the file as UTF-8 text" in said
 
 
 @pytest.mark.fast

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.base import documents
+from ina.base.error_text import line
 from ina.base.settings import ConfigError, shown
 
 HINT = "pip install --no-deps mlc-chakra protobuf (or 'ina[chakra]', with all that its converters need)"
@@ -161,7 +162,7 @@ def _groups(path: Path) -> dict[str, tuple[int, ...]]:
     try:
         content = documents.json_of(path)
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        raise ConfigError(line(error)) from None
     except documents.Unreadable as error:
         raise ConfigError(str(error)) from None
     if not isinstance(content, dict):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ina.base import error_text
 from ina.base.settings import ConfigError
 
 COLUMNS = ("name", "elements", "forward_ns", "backward_ns")
@@ -50,7 +51,7 @@ def read(path: Path) -> list[Layer]:
         lines = [(number, line) for number, line in enumerate(path.read_text().splitlines(), start=1)
                  if line.strip() and not line.startswith("#")]
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        raise ConfigError(error_text.line(error)) from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a text file: expected lines of {','.join(COLUMNS)}") from None
     if not lines or tuple(name.strip() for name in lines[0][1].split(",")) != COLUMNS:

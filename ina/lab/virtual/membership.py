@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ina.base import error_text
 from ina.base.bounds import SECONDS
 from ina.base.settings import ConfigError
 from ina.net.ports import PS
@@ -50,7 +51,7 @@ def read(path: Path, workers: int) -> Membership:
     try:
         text = path.read_text(encoding="utf-8-sig")  # spreadsheets write a mark in front, which nobody sees
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        raise ConfigError(error_text.line(error)) from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a text file: expected lines of {','.join(COLUMNS)}") from None
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip() and line[0] != "#"]

@@ -21,6 +21,7 @@ from ina.p4.compiler.front.lexer import tokenize
 from ina.p4.compiler.front.parser import parse_program
 from ina.p4.compiler.front.preprocess import preprocess
 
+UNREADABLE = "\ufffd"  # stands for bytes that are not UTF-8
 _P4_14 = re.compile(r"^\s*(header_type\s+\w+\s*\{|parser\s+start\s*\{|control\s+ingress\s*\{)", re.MULTILINE)
 __all__ = ["CheckedProgram", "Instance", "check", "deep_recursion", "load", "parse_text"]
 
@@ -67,6 +68,9 @@ def parse_text(text: str, filename: str, sources: dict[str, str] | None = None) 
         if _P4_14.search(text):
             notes = ["translate it once, with p4c: p4test --std p4-14 --pp NEW.p4 OLD.p4"]
             error = CompileError(error.span, "this is a P4_14 program: the compiler takes P4_16", notes)
+        elif UNREADABLE in error.message:
+            notes = ["save the file as UTF-8 text; comments may have any bytes"]
+            error = CompileError(error.span, "bytes that are not UTF-8", notes)
         error.sources.update(sources or {filename: text})
         raise error from None
 

@@ -53,7 +53,8 @@ def open_program(path: str | os.PathLike[str]) -> CData:
     handle, error = ffi.new("void **"), ffi.new("char[]", 512)
     pointer = lib.ina_program_open(os.fsencode(os.path.abspath(path)), handle, error, 512)
     if pointer == ffi.NULL:
-        raise OSError(f"cannot load switch program: {ffi.string(error).decode(errors='replace')}")
+        raise OSError(f"cannot load switch program: {ffi.string(error).decode(errors='replace')}: expected a file that "
+                      "ina compile -o FILE.so writes")
     return pointer
 
 

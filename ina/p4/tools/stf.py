@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ina.base import error_text
 from ina.base.cc import BuildError
 from ina.base.native import lib
 from ina.p4.compiler import frontend
@@ -62,7 +63,7 @@ def is_ours(program: Path) -> bool:
 def run(program: Path, test: Path, target: str, options: Options) -> Outcome:
     """Runs a test on `target` ("compiled" or "interpreter")."""
     try:
-        text = test.read_text(encoding="utf-8")
+        text = test.read_text(encoding="utf-8-sig")
         if target == "interpreter":
             checked = frontend.load(program, defines=options.defines, include_dirs=options.include_dirs)
             interpreter = Interpreter(checked, externs=options.externs)
@@ -75,7 +76,7 @@ def run(program: Path, test: Path, target: str, options: Options) -> Outcome:
         first = error.diagnostics[0]
         return "refused", f"{first.span}: {first.message}"
     except OSError as error:
-        return "no run", f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return "no run", error_text.line(error)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         return "no run", f"{test}:{line}: not UTF-8: {error.reason}"

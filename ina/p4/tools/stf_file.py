@@ -155,7 +155,7 @@ class Result:
 def read(path: Path) -> str:
     """Reads a file. Raises OSError; ValueError: it is no text."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors on Windows write a mark of the byte order
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: byte {error.start} is not UTF-8") from None
 
