@@ -43,8 +43,10 @@ def program_path(text: str) -> Path:
     """Returns the path of a program: one of the package for a name without an ending that is no file here, else the text's.
 
     Raises argparse.ArgumentTypeError: there is no program of that name."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty name: expected that of a file or folder, such as ./name")
     path = Path(text)
-    if text and (path.suffix or path.exists()):
+    if path.suffix or path.exists():
         return path
     programs = program_files()
     if text not in programs:

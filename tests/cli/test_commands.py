@@ -243,10 +243,10 @@ def test_files_of_windows_are_read_and_what_is_no_text_is_told(folder, capsys):
     open("star.toml", "wb").write(mark + b'name = "two"\r\n[[link]]\r\nbetween = ["h1", "s1"]\r\n')
     assert documents.document(Path("star.toml")).content == {"name": "two", "link": [{"between": ["h1", "s1"]}]}
     text = open("learn.p4", "rb").read()
-    open("latin.p4", "wb").write(text.replace(b"/*", b"/* caf\xe9 ", 1) + b"// caf\xe9\r\n")
+    open("latin.p4", "wb").write(text.replace(b"/*", b"/* r\xe9sum\xe9 ", 1) + b"// r\xe9sum\xe9\r\n")
     assert cli.main(["compile", "latin.p4"]) == 0
     capsys.readouterr()
-    open("latin.p4", "wb").write(text + b"caf\xe9\r\n")
+    open("latin.p4", "wb").write(text + b"r\xe9sum\xe9\r\n")
     assert cli.main(["compile", "latin.p4"]) == 1
     assert "bytes that are not UTF-8" in (said := capsys.readouterr().err) and "save the file as UTF-8 text" in said
 

@@ -41,7 +41,7 @@ def test_a_program_is_printed_as_it_is(capsys):
 @pytest.mark.parametrize(("argv", "message"), [
     ("programs swichml", "no program 'swichml'; did you mean 'switchml'?; ina programs lists them"),
     ("programs --path", "--path: expected a program's name before it; ina programs lists them"),
-    ("examples copy lern", "no example 'lern'; did you mean 'learn'?; ina examples list has them"),
+    ("examples copy learnt", "no example 'learnt'; did you mean 'learn'?; ina examples list has them"),
 ])
 def test_a_name_that_is_none(argv, message, capsys):
     assert cli.main(argv.split()) == 1

@@ -67,7 +67,7 @@ def test_nothing_of_it_is_global_but_ina(installed):
 
 
 def test_it_carries_the_manual_page(installed):
-    """Where pip puts it, below the environment's share/."""
+    """Pip puts it below the environment's share/."""
     (page,) = installed.glob("ina-*.data/data/share/man/man1/ina.1")
     assert page.read_bytes() == (ROOT / "docs/reference/ina.1").read_bytes()
 

@@ -145,8 +145,8 @@ def test_a_line_has_one_colour_in_all_plots_of_a_page(tmp_path, monkeypatch):
 
 
 @pytest.mark.build
-@pytest.mark.parametrize(("busy", "said"), [(0.95, 1), (0.5, 0)])
-def test_a_table_says_where_processors_were_the_limit(tmp_path, capsys, busy, said):
+@pytest.mark.parametrize(("busy", "times"), [(0.95, 1), (0.5, 0)])
+def test_a_table_says_where_processors_were_the_limit(tmp_path, capsys, busy, times):
     need("matplotlib")
     folder = record.Folder(tmp_path / "a", Training(backends=("ina",)))
     run = Run("ina", [2.0, 1.0], [0.1, 0.2], [0.01, 0.02], [1000, 1000], 0.5, 0.3, 1.0, "data", 7)
@@ -154,8 +154,8 @@ def test_a_table_says_where_processors_were_the_limit(tmp_path, capsys, busy, sa
     folder.save([run], {}, finished=True)
     assert cli.main(["report", str(folder.path)]) == 0
     words = "host-limited: the processors were the limit, so this is no result about the network"
-    assert " ".join(capsys.readouterr().out.split()).count(words) == said
-    assert (folder.path / "comparison.html").read_text().count(words) == said
+    assert " ".join(capsys.readouterr().out.split()).count(words) == times
+    assert (folder.path / "comparison.html").read_text().count(words) == times
 
 
 @pytest.mark.build
