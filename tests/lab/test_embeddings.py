@@ -204,7 +204,7 @@ def test_the_judges_find_what_they_are_for(monkeypatch):
 def test_a_training_that_diverges_says_so():
     config = Embeddings(workers=6, servers=1, table=2, row_width=16, skew=4, room=0, policy="lfu", pull_bound=5, push_bound=1,
                         steps=30, batch=1, lr=0.9, computing=1e-6, seed=634, delay=1e-3)
-    with pytest.raises(Diverged, match="the training diverged: an embedding of .* its learning rate is 0.9: give a smaller one"):
+    with pytest.raises(Diverged, match="the training diverged: an embedding of .* its learning rate is 0.9: give a smaller lr"):
         config.measure()
 
 

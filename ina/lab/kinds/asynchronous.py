@@ -42,7 +42,6 @@ from ina.lab.virtual.offering import Offering
 from ina.lab.virtual.semi_asynchronous import factor, participants
 from ina.lab.virtual.shared_masks import SharedMasks
 from ina.lab.virtual.timeline import Timeline
-from ina.lab.virtual.virtual_network import Diverged
 from ina.net.ports import PS
 from ina.worlds.virtual.fabric import Fabric, FabricJob
 from ina.worlds.virtual.network import Completion
@@ -461,9 +460,7 @@ class _Run:
             if config.way.foresees and isinstance(self.task, Task):
                 note = self.task.loss(begin, piece, data, size)
             values = self.task.update(begin, piece, data, size, rate, config.local)
-        if not np.abs(values).max() <= LARGEST:  # nor is it if there is a NaN
-            raise Diverged(f"the training diverged: update {worker.computed + 1} of worker {worker.number} is infinite, NaN, or "
-                           f"beyond 2^126, as far as sums go; its learning rate is {rate:g}: give a smaller lr")
+        virtual_network.check_bounded(values, LARGEST, f"update {worker.computed + 1} of worker {worker.number}", rate)
         if config.way.keeps:
             worker.own = version, begin - values
         if config.way.layered:

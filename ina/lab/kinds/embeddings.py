@@ -30,7 +30,7 @@ from ina.lab.virtual.mailing import Mailing
 from ina.lab.virtual.parameter_server.embeddings import MISSING, POLICIES, Cache, Table
 from ina.lab.virtual.parameter_server.mail import Mail
 from ina.lab.virtual.timeline import Timeline
-from ina.lab.virtual.virtual_network import Diverged, WrongSum
+from ina.lab.virtual.virtual_network import WrongSum
 from ina.net.ports import PS
 
 LARGEST = 1e15  # of an error: beyond it squares are no float32
@@ -251,9 +251,8 @@ class _Training:
         """Takes a step towards the mean of each embedding's samples, and sends what may not be kept back."""
         noise = worker.rng.standard_normal(values.shape, np.float32) / np.sqrt(worker.samples[:, None])
         error = values - self.goal[worker.keys] - np.float32(NOISE) * noise
-        if not np.abs(error).max() <= LARGEST:  # nor is it if there is a NaN
-            raise Diverged(f"the training diverged: an embedding of worker {worker.number} is infinite, NaN, or beyond "
-                           f"{LARGEST:g} in step {worker.steps + 1}; its learning rate is {self.config.lr:g}: give a smaller one")
+        virtual_network.check_bounded(error, LARGEST, f"an embedding of worker {worker.number} in step {worker.steps + 1}",
+                                      self.config.lr)
         self.updates.made[worker.number, worker.keys] += 1
         worker.steps += 1
         sent = worker.cache.update(worker.keys.tolist(), (-np.float32(self.config.lr) * error).astype(np.float32))

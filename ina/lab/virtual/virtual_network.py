@@ -37,6 +37,14 @@ class Diverged(RuntimeError):
     """A training's updates are too large for any sum, infinite, or no numbers: its settings are wrong, and no switch is."""
 
 
+def check_bounded(values: np.ndarray, largest: float, name: str, lr: float) -> None:
+    """Raises Diverged: one of a training's ``values``, which ``name`` is, is infinite, no number, or beyond ``largest``; ``lr``
+    is its learning rate."""
+    if not np.abs(values).max() <= largest:  # nor is it if there is a NaN
+        raise Diverged(f"the training diverged: {name} is infinite, NaN, or beyond {largest:g}; its learning rate is {lr:g}: "
+                       "give a smaller lr")
+
+
 @dataclass(frozen=True)
 class Place:
     """A topology with its routes. ``ways``: forwarding tables, None: shortest. ``rings``: orders of the servers' numbers that
