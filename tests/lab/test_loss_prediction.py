@@ -10,6 +10,7 @@ from capabilities import need
 
 from ina.base.settings import ConfigError
 from ina.lab.kinds.asynchronous import Asynchronous, Learned
+from ina.lab.virtual.images import Images
 from ina.lab.virtual.learning import Task
 from ina.lab.virtual.loss_prediction import FEWEST, LossTrend
 
@@ -49,9 +50,10 @@ def test_the_trend_is_of_the_latest_losses_and_there_is_none_without_enough_or_w
 
 
 @pytest.mark.fast
-def test_the_loss_is_that_whose_gradient_the_next_update_is():
+@pytest.mark.parametrize("kind", [Task, Images])
+def test_the_loss_is_that_whose_gradient_the_next_update_is(kind):
     """By differences of the loss along some directions; and drawing is not disturbed."""
-    task, rng = Task(2, 4, 0.0, 1), np.random.default_rng(5)
+    task, rng = kind(2, 4, 0.0, 1), np.random.default_rng(5)
     at = task.initial().astype(np.float64)
     twin = np.random.default_rng(5)
     losses, slopes, step = [], [], 1e-4
@@ -115,7 +117,7 @@ def test_nobody_waits_and_the_same_keys_give_the_same_bits():
 
 @pytest.mark.build
 @pytest.mark.parametrize(("keys", "message"), [
-    ({"task": "cartpole"}, "task = 'cartpole': expected classes with foresight: cartpole has no loss that falls"),
+    ({"task": "cartpole"}, "task = 'cartpole': expected classes or images with foresight: cartpole has no loss that falls"),
     ({"local": 2}, "local = 2: expected 0 or 1 with foresight: a loss is of one step"),
     ({"masked": True}, "masked = True: expected false with sums of 1 of 8")])
 def test_keys_that_make_no_sense_with_it_are_refused(keys, message):
