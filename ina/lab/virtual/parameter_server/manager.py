@@ -12,7 +12,8 @@ already. A death during a change begins the change anew, from the layout that st
 Of a worker that has died, the others go on without it, as algorithms that bear the loss of some data may (section 4.6). Of its
 last push each server has its part whole, or not at all: a message that has not come whole never comes.
 
-The manager's own messages take no time, other than that it notices a death ``detect`` later.
+The manager's own messages take no time, other than that it notices a death ``detect`` later: at most five of a change would
+follow each other (docs/guide/experiments.md, "Kind `parameters`").
 """
 
 from __future__ import annotations
