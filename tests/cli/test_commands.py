@@ -248,7 +248,7 @@ def test_files_of_windows_are_read_and_what_is_no_text_is_told(folder, capsys):
     capsys.readouterr()
     open("latin.p4", "wb").write(text + b"r\xe9sum\xe9\r\n")
     assert cli.main(["compile", "latin.p4"]) == 1
-    assert "bytes that are not UTF-8" in (said := capsys.readouterr().err) and "save the file as UTF-8 text" in said
+    assert "bytes that are not UTF-8" in (message := capsys.readouterr().err) and "save the file as UTF-8 text" in message
 
 
 @pytest.mark.fast
