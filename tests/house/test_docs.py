@@ -187,3 +187,10 @@ def test_every_command_has_help():
             with pytest.raises(SystemExit) as stopped:
                 cli.main([name, "--help"])
             assert stopped.value.code == 0, name
+
+
+@pytest.mark.fast
+def test_drawings_of_the_first_page_are_not_clipped():
+    """The site at 1,280 pixels has 86 characters of code between its navigation and its contents."""
+    blocks = re.findall(r"^```text\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.M | re.S)
+    assert blocks and max(len(line) for block in blocks for line in block.splitlines()) <= 86
