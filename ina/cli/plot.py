@@ -28,6 +28,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--log", type=_names, default=[], metavar="x,y", help="axes that are logarithmic")
     parser.add_argument("--size", choices=("column", "page", "slide"), default="column",
                         help="a column of a page of two (3.35 inches), the page's width (7), or a slide (default: column)")
+    parser.add_argument("--style", default="", metavar="STYLE",
+                        help="a style of matplotlib, such as grayscale, or a .mplstyle file (default: colours of the reports)")
     runs(parser, _plot)
 
 
@@ -51,5 +53,5 @@ def _plot(args: argparse.Namespace, console: Console) -> None:
     if unknown := [name for name in args.log if name not in ("x", "y")]:
         raise ResultsError(f"--log {','.join(unknown)}: expected x, y or x,y")
     drawn = plot.choose(results, args.y, args.x, args.by, args.errors, args.cdf)
-    plot.write(drawn, args.output, args.size, args.log)
+    plot.write(drawn, args.output, args.size, args.log, args.style)
     say_where(console, "Plot:", args.output)

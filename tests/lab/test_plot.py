@@ -117,6 +117,7 @@ def test_axes_keep_their_size_beside_long_names(tmp_path, monkeypatch, across, c
     (["-o", "nowhere/a.csv"], "nowhere/a.csv: No such file or directory"),
     (["-o", "a.png", "--log", "z"], "--log z: expected x, y or x,y"),
     (["-o", "a.png", "--y", "retransmissions", "--log", "y"], "some are 0 or less"),
+    (["-o", "a.svg", "--style", "nice"], "--style nice: expected a .mplstyle file, or one of "),
     (["-o", "a.csv", "--cdf", "--x", "loss"], "--x loss: the horizontal axis of a distribution has the figure"),
     (["-o", "a.png", "--cdf", "--log", "y"], "the shares of a distribution begin at 0"),
 ])
@@ -126,6 +127,18 @@ def test_what_cannot_be_drawn_is_named(folders, tmp_path, monkeypatch, capsys, a
     assert cli.main(["plot", *folders, *arguments]) == 1
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [[], ["--cdf"]])
+def test_lines_have_the_colours_of_a_chosen_style(folders, tmp_path, arguments):
+    need("matplotlib")
+    own = tmp_path / "mine.mplstyle"
+    own.write_text("axes.prop_cycle: cycler('color', ['0a0b0c', '0d0e0f'])\naxes.facecolor: 010203\n")
+    looks = {"": ("#1668b8", "#c65a11"), str(own): ("#0a0b0c", "#0d0e0f", "#010203"), "grayscale": ("#666666",)}
+    for style, colours in looks.items():
+        drawn(folders, tmp_path, *arguments, *(["--style", style] if style else []), name="a.svg")
+        image = (tmp_path / "a.svg").read_text()
+        assert all(colour in image for colour in colours) and (style == "" or "#1668b8" not in image)
 
 
 def test_without_a_file_figures_and_keys_are_listed(folders, capsys):

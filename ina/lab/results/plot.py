@@ -159,10 +159,11 @@ def table(plot: Plot) -> str:
     return stream.getvalue()
 
 
-def write(plot: Plot, target: Path, size: str, logarithmic: Sequence[str] = ()) -> None:
-    """Writes the plot as its file's name says. ``size``: one of SIZES; ``logarithmic``: "x" and "y", of these axes.
+def write(plot: Plot, target: Path, size: str, logarithmic: Sequence[str] = (), look: str = "") -> None:
+    """Writes the plot as its file's name says. ``size``: one of SIZES; ``logarithmic``: "x" and "y", of these axes; ``look``: a
+    style of matplotlib by name, or a file with one, whose colours the lines have.
 
-    Raises ResultsError: another ending, or a logarithmic axis with values that are not positive.
+    Raises ResultsError: another ending, a logarithmic axis with values that are not positive, or no such style.
     """
     form = target.suffix[1:]
     if form not in FORMATS:
@@ -175,12 +176,18 @@ def write(plot: Plot, target: Path, size: str, logarithmic: Sequence[str] = ()) 
 
         matplotlib.use("Agg")
         from matplotlib import pyplot
+    try:
+        base = matplotlib.style.library[look] if look in matplotlib.style.library else (
+            matplotlib.rc_params_from_file(look, use_default_template=False) if look else {})
+    except OSError:
+        names = ", ".join(name for name in matplotlib.style.available if not name.startswith("_"))
+        raise ResultsError(f"--style {look}: expected a .mplstyle file, or one of {names}") from None
     # Letters stay letters in all formats, and equal input makes an equal file.
-    with matplotlib.rc_context({"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ina", "font.size": FONTS[size],
-                                "legend.fontsize": FONTS[size] - 1}):
+    with matplotlib.rc_context({**base, "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ina",
+                                "font.size": FONTS[size], "legend.fontsize": FONTS[size] - 1}):
         figure, axes = pyplot.subplots(figsize=SIZES[size], layout="constrained")
         try:
-            _distribution(axes, plot) if plot.across is None else _points(figure, axes, plot, FONTS[size])
+            _distribution(axes, plot, bool(look)) if plot.across is None else _points(figure, axes, plot, FONTS[size], bool(look))
             for name in logarithmic:
                 _logarithmic(axes, name, plot)
             axes.grid(alpha=0.25, linewidth=0.5)
@@ -219,7 +226,13 @@ def _words(figure: Figure, axes: Axes, words: Sequence[str], size: int) -> None:
     figure.set_figheight(height + LETTER * size * max(len(line) for word in words for line in word.splitlines()) / 72)
 
 
-def _points(figure: Figure, axes: Axes, plot: Plot, size: int) -> None:
+def _style(index: int, own: bool) -> compare.Style:
+    """Returns the style of line ``index``. ``own``: in the colours of the chosen style."""
+    style = compare.line_style(index)
+    return style | {"color": f"C{index}"} if own else style
+
+
+def _points(figure: Figure, axes: Axes, plot: Plot, size: int, own: bool) -> None:
     """Draws lines with error bars; words on the axis have a place each."""
     assert plot.across is not None
     every = list(dict.fromkeys(point.x for line in plot.lines for point in plot.points(line)))
@@ -230,7 +243,7 @@ def _points(figure: Figure, axes: Axes, plot: Plot, size: int) -> None:
         at = [every.index(point.x) if words else float(point.x) for point in points]
         below = [point.middle - point.low for point in points]
         above = [point.high - point.middle for point in points]
-        style = compare.line_style(index)
+        style = _style(index, own)
         style |= {"linewidth": 0.5 * style["linewidth"], "markersize": 0.5 * style["markersize"]}
         if words:
             style["linestyle"] = "none"
@@ -247,10 +260,10 @@ def _points(figure: Figure, axes: Axes, plot: Plot, size: int) -> None:
         axes.set_ylim(0, 1.08 * max(point.high for point in drawn) or None)  # whole marks
 
 
-def _distribution(axes: Axes, plot: Plot) -> None:
+def _distribution(axes: Axes, plot: Plot, own: bool) -> None:
     for index, line in enumerate(plot.lines):
         steps = plot.distribution(line)
-        style = compare.line_style(index)
+        style = _style(index, own)
         axes.step([steps[0][0], *(value for value, _ in steps)], [0, *(share for _, share in steps)], where="post", label=line,
                   color=style["color"], linestyle=("-", "--", ":", "-.")[index % 4], linewidth=1.2)
     axes.set(xlabel=plot.heading, ylabel="share of runs", ylim=(0, 1.02))
