@@ -4,9 +4,11 @@
 (`ina.p4`), which table entries make a switch serve a job.
 """
 
+from ina.aggregation.entries import program_named
 from ina.aggregation.entries.base import Child, Identity, JobProgram, Parent, Place, Sizes, bits, has_key
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Update
 from ina.p4.runtime.p4info import P4Info
 
-__all__ = ["Address", "Child", "Identity", "JobProgram", "P4Info", "Parent", "Place", "Sizes", "Update", "bits", "has_key"]
+__all__ = ["Address", "Child", "Identity", "JobProgram", "P4Info", "Parent", "Place", "Sizes", "Update", "bits", "has_key",
+           "program_named"]

@@ -93,6 +93,7 @@ DATA = {
 BESIDE = {
     "ina": ("py.typed",),
     # Solutions of the course stay in the checkout.
+    "ina/aggregation/skeleton": ("*.in",),
     "ina/lab/course": ("course.p4", "steps/*/step.toml", "steps/*/skeleton.p4", "steps/*/*.stf"),
     "ina/p4/compiler": ("p4include/*.p4",),
     "ina/p4/compiler/emit": ("*.h",),

@@ -38,6 +38,8 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("exercise", "ina.cli.exercise", "a course for students: steps, skeletons, and checks of what they write",
                 "ina exercise new parse class"),
         Command("p4", "ina.cli.equal", "compare a P4 program with its twin", "ina p4 equal switchml tofino/switchml"),
+        Command("protocol", "ina.cli.protocol", "begin a protocol of your own: program, worker, entries, test, experiment",
+                "ina protocol new mine --operation maximum"),
         Command("wire", "ina.cli.wire", "show the wire layout, as a table, C or a Wireshark dissector", "ina wire show"),
     ),
     "build networks": (

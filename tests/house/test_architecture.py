@@ -32,6 +32,7 @@ FLOORS = {
     "aggregation.completion": 8,
     "aggregation.protocols": 8,
     "aggregation.control_socket": 8,
+    "aggregation.skeleton": 9,
     "aggregation.worker": 9,
     "aggregation.ps": 10,
     "aggregation.entries": 11,
