@@ -75,6 +75,7 @@ class Job:
         self.settings = settings
         self.refusal: str | None = None  # "" when admitted, else the reason; None: no request yet
         self.failure = ""  # the reason why the job is over
+        self.difference = ""  # how the ranks disagree, if that is the reason, and known
         self.config: WorkerConfig  # once admitted
         self.reductions: frozenset[int] = frozenset()  # once admitted: those that its protocol declares
         self.routes = False  # once admitted: sums may be from and to some ranks only
@@ -244,7 +245,8 @@ class Job:
                     ticket = endpoint.submit_at(pointer, pointer, tensor.numel(), dtype, tensor, average=average, tag=tag,
                                                 reduction=reduction, route=route)
             except (JobError, OSError) as error:
-                raise RuntimeError(self._end(f"collective #{number} was not begun: {self._reason(error)}")) from None
+                kind = Disagreement if isinstance(error, JobMismatch) else RuntimeError  # of an earlier one, still on its way
+                raise kind(self._end(f"collective #{number} was not begun: {self._reason(error)}")) from None
             self._tag += 1
             if self._tag % LOOK == 0 and not self._warned:
                 self.worker_stats()
@@ -319,6 +321,12 @@ class Job:
             if not self._closed:
                 self.client.poll()
             return {*self.client.lost}
+
+    def explain(self, difference: str) -> None:
+        """Adds to the reason why the job is over how the ranks disagree, so that whatever else is in flight, or begins later,
+        fails with it, too."""
+        if not self.difference:
+            self.difference, self.failure = difference, f"{self.failure}: {difference}"
 
     def blame(self, agreed: str, coded: bool) -> str:
         """Notes that the ranks agree on the collective ``agreed`` that failed as a Disagreement. Returns the reason: the codec of

@@ -275,7 +275,7 @@ class SwitchWork(LazyWork):
             COUNTERS.finished()
             self._done = True
             self._group_state.let_go(self)
-            raise self._failure
+            raise self._explained(self._failure, coded=False) from None
         if self._started < len(self.parts):  # the caller might not wait for it in time
             self._group_state.drive_on()
 
@@ -376,14 +376,20 @@ class SwitchWork(LazyWork):
             self._waiting.clear()  # the job is over, all of its tensors have ended; or it was the last one
             COUNTERS.finished()
             self._group_state.let_go(self)  # so that waiting collectives notice the end, too
-            if isinstance(error, Disagreement) and self._roll_call is not None and self._call is not None:
-                if difference := self._roll_call.differing(self._call):
-                    raise RuntimeError(f"{error}: {difference}") from None
-                if self._roll_call.agree:
-                    raise RuntimeError(self._job.blame(self._call.agreed, coded)) from None
-            raise
+            raise self._explained(error, coded) from None
         COUNTERS.finished()
         return True
+
+    def _explained(self, error: Exception, coded: bool) -> Exception:
+        """Returns the failure: of a Disagreement with what each rank is in, and whom to blame where all are in the same.
+        ``coded``: of a sum in a codec."""
+        if isinstance(error, Disagreement) and self._roll_call is not None and self._call is not None:
+            if difference := self._job.difference or self._roll_call.differing(self._call):
+                self._job.explain(difference)
+                return RuntimeError(f"{error}: {difference}")
+            if self._roll_call.agree:
+                return RuntimeError(self._job.blame(self._call.agreed, coded))
+        return error
 
 
 def _word() -> Sum:

@@ -234,6 +234,20 @@ def disagree(tmp_path, ours, theirs, **env):
     failures(results, [0, 1], "rank 1 is in allreduce")
 
 
+def test_a_call_after_one_that_failed_in_the_background_says_what_the_ranks_were_in(tmp_path):
+    results = run(tmp_path, 2, """
+        rank, n = start()
+        first = dist.all_reduce(torch.ones(5 + rank), async_op=True)
+        deadline = time.monotonic() + 60
+        while not first.is_completed() and time.monotonic() < deadline: pass
+        try: dist.all_reduce(torch.ones(3))
+        except RuntimeError as error: say(error=str(error))
+        dist.destroy_process_group()
+    """)
+    for rank in (0, 1):
+        failures(results, [0, 1], f"rank {rank} is in allreduce SUM of float32, {5 + rank} words (through the switch)")
+
+
 @pytest.mark.parametrize(("ours", "theirs", "words"), [
     ("dist.all_reduce(torch.ones(3))", "dist.all_reduce(torch.ones(3), op=dist.ReduceOp.PRODUCT)",
      ["rank 0 is in allreduce SUM of float32, 3 words (through the switch)",
