@@ -1,5 +1,5 @@
 """Expert parallel: each rank has three experts; examples travel to the two that a trained gate chooses, and the sums of their
-outputs come back, through the switch (ina.moe)."""
+outputs come back, through the switch (ina.moe). While the experts have one half of the examples, the other half travels."""
 
 import os
 
@@ -54,11 +54,16 @@ optimizer = torch.optim.SGD(parameters, lr=RATE)
 losses = []
 for step in range(STEPS):
     inputs, labels = batch(step, rank, ranks)
-    chosen, weights = choose(router, inputs)
-    rows, plan = ina.moe.dispatch(inputs, chosen, weights, num_experts=EACH * ranks)
-    parts = rows[plan.row].split(plan.tokens_per_expert)
-    outputs = torch.cat([expert(part) for expert, part in zip(mine, parts, strict=True)])
-    loss = nn.functional.cross_entropy(ina.moe.combine(outputs, plan), labels)
+    calls, ways_back = [], []
+    for half in inputs.chunk(2):
+        chosen, weights = choose(router, half)
+        calls.append(ina.moe.dispatch(half, chosen, weights, num_experts=EACH * ranks, async_op=True))
+    for call in calls:
+        rows, plan = call.wait()
+        parts = rows[plan.row].split(plan.tokens_per_expert)
+        outputs = torch.cat([expert(part) for expert, part in zip(mine, parts, strict=True)])
+        ways_back.append(ina.moe.combine(outputs, plan, async_op=True))
+    loss = nn.functional.cross_entropy(torch.cat([way_back.wait() for way_back in ways_back]), labels)
     optimizer.zero_grad()
     (loss / ranks).backward()  # the mean over all ranks' examples
     for parameter in router.parameters():  # each rank has one, and an expert only its own

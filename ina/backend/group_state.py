@@ -76,6 +76,13 @@ class GroupState:
         self.driver = Completer(patience, "ina-driver")
         self._collectives, self._messages = itertools.count(1), itertools.count(1)
 
+    def beside(self) -> GroupState:
+        """Returns the state of a group of the same ranks whose collectives have places in the order of this one's, and wait for
+        none of them."""
+        state = GroupState(self.patience, self.roll_call)
+        state._inside = self._inside
+        return state
+
     def number(self, by_all: bool) -> int:
         """Returns the number of the next call: of the group's collectives (``by_all``), or of this rank's messages in it;
         whichever way they go."""

@@ -7,12 +7,13 @@ past Python.
 from __future__ import annotations
 
 import atexit
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
 import torch
@@ -40,9 +41,13 @@ _open_groups: WeakSet[Membership] = WeakSet()
 
 @all_eager
 class Membership(dist.ProcessGroup):
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None):
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None,
+                 owner: Membership | None = None):
+        """``owner``: the group whose lane this is (`lane`)."""
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch has it, its stubs do not
         self._timeout = timeout
+        self._name, self._owner = name, owner
+        self._lanes: dict[str, Self] = {}  # by name; this group itself where the switch had no room for one
         self.options = options
         self._job: Job | None = None
         self._settings: Settings | None = None  # of a group with a job
@@ -67,9 +72,13 @@ class Membership(dist.ProcessGroup):
                 undo.callback(rendezvous.release, agreed.switch)
             self._make_gloo(dist.PrefixStore("gloo", store))
             self._ballot = Ballot(dist.PrefixStore("plans", store), rank, size, lambda: self._timeout.total_seconds())
-            roll_call = RollCall(dist.PrefixStore("calls", store), rank, size)
-            self._group_state = GroupState(lambda: self._timeout.total_seconds(), roll_call)
-            self._stager = Stager()
+            if owner is None:
+                roll_call = RollCall(dist.PrefixStore("calls", store), rank, size)
+                self._group_state = GroupState(lambda: self._timeout.total_seconds(), roll_call)
+                self._stager = Stager()
+            else:  # its collectives have places in the owner's order: a rank that begins another one in either is detected
+                self._group_state = owner._group_state.beside()
+                self._stager = owner._stager
             if agreed is not None:
                 self._open_job(agreed, f"{name}/{generation}")
             undo.pop_all()
@@ -101,7 +110,29 @@ class Membership(dist.ProcessGroup):
             spans.trace.watch(agreed.switch)
         self._job = Job(agreed.switch, agreed.pid, f"{name}/{agreed.nonce}", self.rank(), self.size(),
                         self._timeout.total_seconds(), settings, agreed.token,
-                        dist.PrefixStore("job", store), agreed.access, agreed.runs, _ranks_of(self))
+                        dist.PrefixStore("job", store), agreed.access, agreed.runs, _ranks_of(self._owner or self))
+
+    def lane(self, name: str) -> Self:
+        """Returns a group of the same ranks, with a job of its own, for collectives that are not to wait for this group's
+        packets, nor these for theirs; it ends with this group. All ranks ask for it at the same place in the order of their
+        collectives. Where the switch has no room for another job, it is this group, with a warning. RuntimeError: the group has
+        been destroyed, or a rank does not come."""
+        if (lane := self._lanes.get(name)) is not None:
+            return lane
+        self._joined_job()
+        lane = type(self)(dist.PrefixStore(f"lane/{name}", self.store), self.rank(), self.size(), self._timeout,
+                          f"{self._name}/{name}", self.options, self)
+        lane._set_group_name(f"{self.group_name}/{name}")  # type: ignore[arg-type]  # newer torch has a type for names
+        if refusal := lane._joined_job().admit():
+            lane.shutdown()
+            warnings.warn(f"ina: group {self.group_name!r} has one job for all of its collectives, and {name} waits for the "
+                          f"others' packets: {refusal}", stacklevel=5)
+            lane = self
+        self._lanes[name] = lane
+        return lane
+
+    def _own_lanes(self) -> list[Self]:
+        return [lane for lane in self._lanes.values() if lane is not self]
 
     def _joined_job(self) -> Job:
         """Returns the job of a group that is not refused. RuntimeError: the group has been destroyed."""
@@ -130,17 +161,17 @@ class Membership(dist.ProcessGroup):
 
     @property
     def in_flight(self) -> int:
-        """Number of collectives that have begun and not ended."""
+        """Number of collectives that have begun and not ended, those in lanes too."""
         return max(len(self._unfinished()), self._stager.unfinished())
 
     def _unfinished(self) -> list[LazyWork]:
-        return [work for work in self._in_flight if not work.finished()]
+        return [work for group in (self, *self._own_lanes()) for work in group._in_flight if not work.finished()]
 
     @property
     def failure(self) -> str:
-        """Reason why the group's job is over; "": it is not."""
+        """Reason why the group's job, or that of a lane, is over; "": none is."""
         job = self._job  # another thread may abort
-        return "" if job is None else job.failure
+        return (job.failure if job is not None else "") or next(filter(None, (lane.failure for lane in self._own_lanes())), "")
 
     def lost(self) -> set[int]:
         """Returns the ranks of which the switch process has said that they are lost."""
@@ -153,6 +184,8 @@ class Membership(dist.ProcessGroup):
         self._inner.set_timeout(timeout)
         if self._job is not None:
             self._job.timeout = timeout.total_seconds()
+        for lane in self._own_lanes():
+            lane.set_timeout(timeout)
 
     def monitored_barrier(self, *args: object, **kwargs: object) -> None:
         return self._inner.monitored_barrier(*args, **kwargs)  # type: ignore[attr-defined]  # torch has it, its stubs do not
@@ -170,7 +203,10 @@ class Membership(dist.ProcessGroup):
         self._close(in_peace=False)
 
     def shutdown(self) -> None:
-        self._close(in_peace=True)
+        self._end(in_peace=True)
+
+    def _end(self, in_peace: bool) -> None:
+        self._close(in_peace)
         self._inner.shutdown()
 
     def _close(self, in_peace: bool, wait: float = 2.0) -> None:
@@ -179,16 +215,23 @@ class Membership(dist.ProcessGroup):
         self._closed = True
         job, self._job = self._job, None
         if job is None:
-            self._stager.close()
+            if self._owner is None:
+                self._stager.close()
             return
         interrupted = self._group_state.interrupted()  # by a signal handler, the caller: the interrupted collective fails
         unfinished, count = self._unfinished(), self.in_flight
         if count or interrupted:
-            job.abort(f"ina: group {self.group_name!r} was destroyed with {count} collective(s) in flight")
+            for each in (job, *(lane._job for lane in self._own_lanes())):
+                if each is not None:
+                    each.abort(f"ina: group {self.group_name!r} was destroyed with {count} collective(s) in flight")
         for work in unfinished:
             work.give_up()
         self._in_flight.clear()
-        self._stager.close()
+        for lane in self._own_lanes():
+            lane._end(in_peace)
+        self._lanes.clear()
+        if self._owner is None:
+            self._stager.close()
         self._group_state.close()
         if self._watched and flight_recorder.recorder is not None:
             flight_recorder.recorder.leave()

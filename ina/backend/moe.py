@@ -14,14 +14,26 @@ each row, which its *level* says, that of the largest value of all of them: no s
 each rank's bits come, and the token's rank adds them: where a rank has a NaN or an infinity; where two ranks have 16-bit values,
 which is as much down as one row of 32 bits, half as much up, and exact; and where the group has no routes, so that 2 and 4 go
 through Gloo.
+
+With ``async_op``, 1 and 3 still end in the call, in the group's own job; 2 and 4 go on in the background, each in a job of its
+own (Membership.lane), so that rows up do not wait for rows down, nor 1 and 3 for either. Both are autograd functions in two
+parts, as torchrec's all-to-alls are (torchrec/distributed/comm_ops.py: All2All_Pooled_Req, All2All_Pooled_Wait):
+
+    forward     begin: rows are on their way ── whatever the caller does ── end: waits for them
+    backward    end: gradients are on their way ── the same, backwards ── begin: waits for them
+
+Autograd goes backwards through a thread's functions in the reverse order of their calls, since it takes the latest one that is
+ready, and what a function waits for was called later. So gradients begin in the same order on all ranks if all call `dispatch`,
+`combine` and `wait` in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from numbers import Integral
-from typing import Any, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +44,11 @@ from torch.autograd.function import once_differentiable
 from ina.aggregation.worker.token_routes import Indices, Leg, Tokens, ranks_in
 from ina.backend.eager import eager
 from ina.backend.membership import membership_of
+from ina.backend.movements import IN_BACKGROUND, WAITED_FOR
 from ina.backend.process_group import InaProcessGroup
 from ina.base.native import lib
 
-__all__ = ["Plan", "combine", "dispatch"]
+__all__ = ["Handle", "Plan", "combine", "dispatch"]
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 NUMBERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # dtypes of experts
@@ -44,11 +57,12 @@ NOTHING, APART = -(1 << 20), 1 << 20  # levels of rows of zeros, and of those th
 BITS = 31  # of a sum, without its sign
 WORD = torch.int32.itemsize  # bytes
 LEAST = 16  # words of each rank in the first all-gather
-COMMON = ("hidden size", "dtype", "experts per token", "num_experts", "having weights")  # of all ranks of a dispatch
+COMMON = ("hidden size", "dtype", "experts per token", "num_experts", "having weights", "async_op")  # of all ranks of a dispatch
 HEADER = 4 + len(COMMON)  # words: a problem, tokens, which gradients are needed, and those
 Words: TypeAlias = npt.NDArray[np.int32]
 Fill: TypeAlias = Callable[[Indices, torch.Tensor], None]  # writes the rows of tokens into memory
 Moved: TypeAlias = list[tuple[Indices, torch.Tensor]]  # tokens, and their rows
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +86,48 @@ class Plan:
     _anchor: torch.Tensor = field(repr=False)
 
 
+class Handle(Generic[Result]):
+    """A `dispatch` or `combine` that has begun: rows on their way. One thread at a time may call its methods."""
+
+    def __init__(self, works: Sequence[dist.Work], result: Callable[[], Result]):
+        """``works``: move the rows. ``result``: makes the result of them when they have come; called once."""
+        self._works = works
+        self._make: Callable[[], Result] | None = result
+        self._result: Result
+        self._inference, self._grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+
+    @eager
+    def is_completed(self) -> bool:
+        """Returns True if `wait` need not wait for other ranks. RuntimeError: another thread looks for too long."""
+        return all(work.is_completed() for work in self._works)
+
+    @eager
+    def wait(self, timeout: timedelta = timedelta(0)) -> Result:
+        """Returns the result, the same each time: of `dispatch` rows and plan, of `combine` the sums. Blocks until the rows are
+        here, up to ``timeout`` if it is positive. Whether it has gradients is as it was in the call.
+
+        RuntimeError: they have not come within ``timeout``, and may be waited for again; or the group's time-out is over, a rank
+        is lost, the ranks do not agree, or the group is destroyed.
+        """
+        if self._make is not None:
+            for work in self._works:
+                work.wait(timeout)
+            with torch.inference_mode(self._inference), torch.set_grad_enabled(self._grad):
+                self._result = self._make()
+            self._works, self._make = (), None  # and with them the memory of what was on its way
+        return self._result
+
+
+@overload
+def dispatch(tokens: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor | None = None, *, num_experts: int,
+             group: dist.ProcessGroup | None = None, async_op: Literal[False] = False) -> tuple[torch.Tensor, Plan]: ...
+@overload
+def dispatch(tokens: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor | None = None, *, num_experts: int,
+             group: dist.ProcessGroup | None = None, async_op: Literal[True]) -> Handle[tuple[torch.Tensor, Plan]]: ...
 @eager
 def dispatch(tokens: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor | None = None, *, num_experts: int,
-             group: dist.ProcessGroup | None = None) -> tuple[torch.Tensor, Plan]:
+             group: dist.ProcessGroup | None = None,
+             async_op: bool = False) -> tuple[torch.Tensor, Plan] | Handle[tuple[torch.Tensor, Plan]]:
     """Sends each of this rank's tokens to the ranks of its experts, once to each rank. To be called by all ranks of ``group``
     (None: the default one).
 
@@ -87,26 +140,43 @@ def dispatch(tokens: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor 
     experts. Gradients go back to tokens and weights: the rows' as those of `combine`, within its bound, those of weights as their
     bits. All ranks have to call the backward pass, also those that got no rows; there is no second derivative (RuntimeError).
 
-    ValueError, on all ranks: tensors or numbers that do not fit, on any rank; ranks that differ in H, dtype, k, num_experts or in
-    having weights; more than 32 ranks. TypeError: a group of another back end. RuntimeError: the group's job is over.
+    ``async_op``: returns a handle as soon as the ranks know each other's experts and the rows are on their way; `Handle.wait`
+    returns rows and plan. The caller may change ``tokens`` meanwhile. The gradients' way back overlaps in the same manner with
+    whatever autograd has to do between the two. 64 of a group can be on their way at a time; one more waits in its call until the
+    first has ended. All ranks have to call all of these, `combine`, and, where there are gradients, `Handle.wait` in the same
+    order; all or none ask for ``async_op``.
+
+    ValueError, on all ranks: tensors or numbers that do not fit, on any rank; ranks that differ in H, dtype, k, num_experts, in
+    having weights or in ``async_op``; more than 32 ranks. TypeError: a group of another back end. RuntimeError: the group's job
+    is over.
     """
     ours = _routing_group(group)
-    exchange = _agreed(ours, tokens, experts, weights, num_experts)
+    exchange = _agreed(ours, tokens, experts, weights, num_experts, async_op)
     known = exchange.tokens
     join = torch.zeros(0, requires_grad=exchange.gives_tokens or exchange.gives_weights, device="cpu")
-    rows, given, anchor = _Dispatch.apply(exchange, tokens, weights, join)
+    flight, device, weighted = Flight(exchange, async_op), tokens.device, weights is not None
+    ticket = _BeginDispatch.apply(flight, tokens, weights, join)
 
-    def indices(of: npt.NDArray[np.integer]) -> torch.Tensor:
-        return exchange.indices(of, tokens.device)
+    def result() -> tuple[torch.Tensor, Plan]:
+        rows, given, anchor = _EndDispatch.apply(flight, ticket)
 
-    begins = np.cumsum([0, *known.counts])
-    source = known.source[known.rows]
-    return rows, Plan(indices(source), indices(known.rows - begins[source]), indices(known.row), indices(known.expert),
-                      indices(known.slot), known.per_expert, None if weights is None else given, exchange, anchor)
+        def indices(of: npt.NDArray[np.integer]) -> torch.Tensor:
+            return exchange.indices(of, device)
+
+        begins = np.cumsum([0, *known.counts])
+        source = known.source[known.rows]
+        return rows, Plan(indices(source), indices(known.rows - begins[source]), indices(known.row), indices(known.expert),
+                          indices(known.slot), known.per_expert, given if weighted else None, exchange, anchor)
+
+    return Handle(flight.rows.works, result) if async_op else result()
 
 
+@overload
+def combine(outputs: torch.Tensor, plan: Plan, *, async_op: Literal[False] = False) -> torch.Tensor: ...
+@overload
+def combine(outputs: torch.Tensor, plan: Plan, *, async_op: Literal[True]) -> Handle[torch.Tensor]: ...
 @eager
-def combine(outputs: torch.Tensor, plan: Plan) -> torch.Tensor:
+def combine(outputs: torch.Tensor, plan: Plan, *, async_op: bool = False) -> torch.Tensor | Handle[torch.Tensor]:
     """Sends the experts' outputs back, and adds them up: each token gets the sum over its experts of weight times output. To be
     called by all ranks, also those that got no rows.
 
@@ -122,25 +192,66 @@ def combine(outputs: torch.Tensor, plan: Plan) -> torch.Tensor:
     them has a NaN or an infinity for it, they are added up by the token's rank, each value by itself, as IEEE 754 says; so are
     those of two ranks in 16 bits, and all where the group has no routes. A sum beyond the dtype becomes an infinity.
 
-    ValueError, on all ranks: outputs that do not fit, on any rank; ranks that differ in the plan, or their outputs in H or dtype.
+    ``async_op``: as of `dispatch`; returns a handle once the ranks know the rows' exponents, and `Handle.wait` the sums, bit for
+    bit the same. It is a direction of its own, beside dispatches, with 64 on their way at most.
+
+    ValueError, on all ranks: outputs that do not fit, on any rank; ranks that differ in the plan, in ``async_op``, or their
+    outputs in H or dtype.
     RuntimeError: the group's job is over.
     """
     exchange = plan._exchange
     problem = _problem_of_outputs(outputs, plan)
     rows = torch.zeros(0, 1, device="cpu") if problem else _by_row(outputs, plan)
     grad = torch.is_grad_enabled() and (rows.requires_grad or plan._anchor.requires_grad)
-    common = [0, 0, 0] if problem else [exchange.number, rows.shape[1], DTYPES.index(rows.dtype)]
+    common = [0] * 4 if problem else [exchange.number, rows.shape[1], DTYPES.index(rows.dtype), bool(async_op)]
     own = [bool(problem), grad, *common, *(-each for each in common)]
     largest, levels = exchange.agree(own, None if problem else rows)
     if largest[0]:
         _raise_problem(exchange.group, "combine", problem)
-    for name, high, low in zip(("plan", "hidden size", "dtype"), largest[2:5], largest[5:], strict=True):
+    for name, high, low in zip(("plan", "hidden size", "dtype", "async_op"), largest[2:6], largest[6:], strict=True):
         if high != -low:
             raise ValueError(f"ina: moe.combine: the ranks differ in {name}: {_common(name, -low)} on one, "
                              f"{_common(name, high)} on another")
     join = torch.zeros(0, requires_grad=bool(largest[1]), device="cpu")
-    result: torch.Tensor = _Combine.apply(exchange, rows, levels, plan._anchor, join)
-    return result
+    flight = Flight(exchange, async_op)
+    ticket = _BeginCombine.apply(flight, rows, levels, plan._anchor, join)
+
+    def result() -> torch.Tensor:
+        sums: torch.Tensor = _EndCombine.apply(flight, ticket)
+        return sums
+
+    return Handle(flight.rows.works, result) if async_op else result()
+
+
+class Transfer:
+    """Rows on their way."""
+
+    def __init__(self, works: Sequence[dist.Work], finish: Callable[[], torch.Tensor]):
+        """``finish``: returns what has become of the rows when all ``works`` have ended."""
+        self.works, self._finish = works, finish
+
+    def result(self) -> torch.Tensor:
+        """Returns what has become of the rows, when they are here; once. RuntimeError: as of Handle.wait."""
+        for work in self.works:
+            work.wait()
+        return self._finish()
+
+
+@dataclass(eq=False)
+class Flight:
+    """One dispatch or combine: its rows on their way, and in a backward pass their gradients. ``of_weights``: gradients of a
+    dispatch's weights."""
+
+    exchange: Exchange
+    asynchronous: bool
+    rows: Transfer = field(init=False)
+    back: Transfer | None = None
+    of_weights: torch.Tensor | None = None
+
+    def take_back(self) -> torch.Tensor | None:
+        """Returns the gradients that were on their way, if any were."""
+        transfer, self.back = self.back, None
+        return None if transfer is None else transfer.result()
 
 
 class Exchange:
@@ -161,8 +272,8 @@ class Exchange:
     def indices(of: npt.NDArray[np.integer], device: torch.device | None = None) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(of, np.int64)).to(device)
 
-    def send(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Sends this rank's tokens to their experts' ranks. Returns the rows that it gets."""
+    def send(self, tokens: torch.Tensor, asynchronous: bool) -> Transfer:
+        """Sends this rank's tokens to their experts' ranks. The result is the rows that it gets."""
         known, device, words = self.tokens, tokens.device, _words(tokens)
         rows = words.new_empty(known.rows.size, words.shape[1])
         rows.index_copy_(0, self.indices(known.own_row, device), words.index_select(0, self.indices(known.own, device)))
@@ -170,9 +281,15 @@ class Exchange:
         def fill(which: Indices, memory: torch.Tensor) -> None:
             torch.index_select(words, 0, self.indices(which - known.begin, device), out=memory)
 
-        for which, memory in self._move("moe_dispatch", device, (known.out, words.shape[1], fill))[0]:
-            rows.index_copy_(0, self.indices(known.row_of(which), device), memory)
-        return _values(rows, tokens.dtype, tokens.shape[1])
+        works, (moved,) = self._move("moe_dispatch", device, asynchronous, (known.out, words.shape[1], fill))
+        dtype, width = tokens.dtype, tokens.shape[1]
+
+        def finish() -> torch.Tensor:
+            for which, memory in moved:
+                rows.index_copy_(0, self.indices(known.row_of(which), device), memory)
+            return _values(rows, dtype, width)
+
+        return Transfer(works, finish)
 
     def agree(self, own: Sequence[int], rows: torch.Tensor | None) -> tuple[list[int], Words]:
         """Returns the largest over all ranks of each of the numbers ``own``, and the levels of the rows of tokens that several
@@ -192,8 +309,8 @@ class Exchange:
             levels[self._several == 2] = APART
         return words[: len(own)].tolist(), levels
 
-    def collect(self, rows: torch.Tensor, levels: Words) -> torch.Tensor:
-        """Sends the rows to their tokens' ranks, which get the sums over the ranks. Returns those of this rank's tokens."""
+    def collect(self, rows: torch.Tensor, levels: Words, asynchronous: bool) -> Transfer:
+        """Sends the rows to their tokens' ranks, which get the sums over the ranks. The result is those of this rank's tokens."""
         known, device = self.tokens, rows.device
         summed, single = known.back(levels == APART)
         shifts = BITS - np.frexp(self._several - 1)[1] - np.where(levels == NOTHING, 0, levels)
@@ -210,11 +327,17 @@ class Exchange:
             memory.copy_(_scaled(values, shift(which)).round_())
 
         words, width = _words(rows), rows.shape[1]
-        bits, integers = self._move("moe_combine", device, (single, words.shape[1], fill_bits), (summed, width, fill_integers))
-        parts = [(known.own, rows.index_select(0, self.indices(known.own_row, device)))]
-        parts += [(which - known.begin, _values(memory, rows.dtype, width)) for which, memory in bits]
-        parts += [(which - known.begin, memory * _powers(-shift(which), torch.float64)) for which, memory in integers]
-        return self._total(parts, rows)
+        works, (bits, integers) = self._move("moe_combine", device, asynchronous, (single, words.shape[1], fill_bits),
+                                             (summed, width, fill_integers))
+        own = rows.index_select(0, self.indices(known.own_row, device))
+
+        def finish() -> torch.Tensor:
+            parts = [(known.own, own)]
+            parts += [(which - known.begin, _values(memory, own.dtype, width)) for which, memory in bits]
+            parts += [(which - known.begin, memory * _powers(-shift(which), torch.float64)) for which, memory in integers]
+            return self._total(parts, own)
+
+        return Transfer(works, finish)
 
     def _total(self, parts: list[tuple[Indices, torch.Tensor]], like: torch.Tensor) -> torch.Tensor:
         """Returns the sums of rows, each with the number of its token; the bits of those that are alone."""
@@ -253,85 +376,130 @@ class Exchange:
             dist.reduce_scatter(own, list(bits), group=self.group)
         return own.view(torch.float32)[: known.end - known.begin].to(gradients.device)
 
-    def _move(self, name: str, device: torch.device, *loads: tuple[Leg, int, Fill]) -> list[Moved]:
+    def _move(self, name: str, device: torch.device, asynchronous: bool,
+              *loads: tuple[Leg, int, Fill]) -> tuple[list[dist.Work], list[Moved]]:
         """Moves rows of words as one collective: for each load a leg, the width of its rows, and what writes those of the given
-        tokens, which this rank sends, into memory. Returns for each load the rows that this rank gets, in parts with the tokens
-        whose they are."""
+        tokens, which this rank sends, into memory. Returns the works that move them, and for each load the rows that this rank
+        gets when they have ended, in parts with the tokens whose they are."""
         if self.reason:
-            return [self._exchanged(name, device, *load) for load in loads]
+            works, everything = [], []
+            for load in loads:
+                sent, moved = self._exchanged(name, device, *load)
+                works += sent
+                everything.append(moved)
+                for work in [] if asynchronous else sent:
+                    work.wait()
+            return works, everything
         sizes = [leg.here * width for leg, width, _ in loads]
         words = torch.empty(max(1, sum(sizes)), dtype=torch.int32, device=device)
-        moved: list[Moved] = []
-        tables, begin = [], 0
+        everything, tables, begin = [], [], 0
         for (leg, width, fill), size in zip(loads, sizes, strict=True):
             if not leg.rows:
-                moved.append([])
+                everything.append([])
                 continue
             memory = words[begin : begin + size].view(leg.here, width)
             for which, place in leg.places(leg.sent):
                 fill(which, memory[place])
-            moved.append([(which, memory[place]) for which, place in leg.places(leg.got)])
+            everything.append([(which, memory[place]) for which, place in leg.places(leg.got)])
             tables.append(leg.pieces(width, begin, self._packet))
             begin += size
-        if tables:
-            self.group.route_words(words, name, np.concatenate(tables), f"of plan {self.number}").wait()
-        return moved
+        if not tables:
+            return [], everything
+        group = self.group.lane(name) if asynchronous else self.group
+        work = group.route_words(words, name, np.concatenate(tables), f"of plan {self.number}",
+                                 IN_BACKGROUND if asynchronous else WAITED_FOR)
+        if not asynchronous:
+            work.wait()
+        return [work], everything
 
-    def _exchanged(self, name: str, device: torch.device, leg: Leg, width: int, fill: Fill) -> Moved:
+    def _exchanged(self, name: str, device: torch.device, leg: Leg, width: int, fill: Fill) -> tuple[list[dist.Work], Moved]:
         """Moves rows of words through Gloo."""
         if not leg.rows:
-            return []
+            return [], []
         out, into = leg.by_rank(self.group.size())
         which, whose = leg.sent[np.concatenate(out)], leg.got[np.concatenate(into)]
         sent, received = (torch.empty(each.size, width, dtype=torch.int32, device=device) for each in (which, whose))
         fill(which, sent)
-        self.group.exchange_words(received, sent, list(map(len, into)), list(map(len, out)), name, self.reason).wait()
-        return [(whose, received)]
+        return [self.group.exchange_words(received, sent, list(map(len, into)), list(map(len, out)), name,
+                                          self.reason)], [(whose, received)]
 
 
-class _Dispatch(torch.autograd.Function):
+# The backward passes of the ends run on all ranks, whatever their experts did: `join` needs gradients wherever any rank's tensors
+# do, and an anchor ties a combine to its dispatch. Tickets and anchors have no elements.
+
+
+class _BeginDispatch(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, exchange: Exchange, tokens: torch.Tensor, weights: torch.Tensor | None,
-                join: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Returns rows, the pairs' weights, and an anchor: a combine that has it for an input is followed by this one's backward
-        pass on all ranks, whatever their experts did."""
-        ctx.exchange, ctx.of = exchange, None if weights is None else weights.dtype
-        rows, anchor = exchange.send(tokens), tokens.new_empty(0)
-        given = anchor.clone() if weights is None else exchange.pair_weights().to(tokens.device)
+    def forward(ctx: Any, flight: Flight, tokens: torch.Tensor, weights: torch.Tensor | None, join: torch.Tensor) -> torch.Tensor:
+        ctx.flight, ctx.of = flight, None if weights is None else weights.dtype
+        flight.rows = flight.exchange.send(tokens, flight.asynchronous)
+        return tokens.new_empty(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, ticket: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        of_weights, ctx.flight.of_weights = ctx.flight.of_weights, None
+        return None, ctx.flight.take_back(), None if of_weights is None else of_weights.to(ctx.of), None
+
+
+class _EndDispatch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, flight: Flight, ticket: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Returns rows, the pairs' weights, and an anchor."""
+        ctx.flight, exchange = flight, flight.exchange
+        rows, anchor = flight.rows.result(), ticket.new_empty(0)
+        given = anchor.clone() if exchange.weights is None else exchange.pair_weights().to(ticket.device)
         ctx.mark_non_differentiable(*([] if exchange.gives_tokens else [rows]), *([] if exchange.gives_weights else [given]))
         return rows, given, anchor
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, rows: torch.Tensor, given: torch.Tensor, anchor: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        exchange = ctx.exchange
-        tokens = exchange.collect(rows, exchange.agree([], rows)[1]) if exchange.gives_tokens else None
-        weights = exchange.return_weights(given).to(ctx.of) if exchange.gives_weights else None
-        return None, tokens, weights, None
+    def backward(ctx: Any, rows: torch.Tensor, given: torch.Tensor, anchor: torch.Tensor) -> tuple[None, torch.Tensor]:
+        flight, exchange = ctx.flight, ctx.flight.exchange
+        if exchange.gives_tokens:
+            flight.back = exchange.collect(rows, exchange.agree([], rows)[1], flight.asynchronous)
+        if exchange.gives_weights:
+            flight.of_weights = exchange.return_weights(given)
+        return None, anchor.new_empty(0)
 
 
-class _Combine(torch.autograd.Function):
+class _BeginCombine(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, exchange: Exchange, rows: torch.Tensor, levels: Words, anchor: torch.Tensor,
+    def forward(ctx: Any, flight: Flight, rows: torch.Tensor, levels: Words, anchor: torch.Tensor,
                 join: torch.Tensor) -> torch.Tensor:
-        ctx.exchange, ctx.anchor = exchange, anchor.detach()
-        return exchange.collect(rows, levels)
+        ctx.flight, ctx.anchor = flight, anchor.detach()
+        flight.rows = flight.exchange.collect(rows, levels, flight.asynchronous)
+        return rows.new_empty(0)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, result: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return None, ctx.exchange.send(result), None, torch.zeros_like(ctx.anchor), None
+    def backward(ctx: Any, ticket: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return None, ctx.flight.take_back(), None, torch.zeros_like(ctx.anchor), None
+
+
+class _EndCombine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, flight: Flight, ticket: torch.Tensor) -> torch.Tensor:
+        ctx.flight = flight
+        return flight.rows.result()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, result: torch.Tensor) -> tuple[None, torch.Tensor]:
+        ctx.flight.back = ctx.flight.exchange.send(result, ctx.flight.asynchronous)
+        return None, result.new_empty(0)
 
 
 def _agreed(group: InaProcessGroup, tokens: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor | None,
-            num_experts: int) -> Exchange:
+            num_experts: int, asynchronous: bool) -> Exchange:
     """Exchanges which experts the ranks' tokens have. Raises ValueError, on all ranks."""
     problem = _problem_of_tokens(tokens, experts, weights, num_experts, group.size())
     own = np.array([1], np.int32)
     if not problem:
         grad = torch.is_grad_enabled()
         header = [0, len(tokens), tokens.requires_grad and grad, weights is not None and weights.requires_grad and grad,
-                  tokens.shape[1], DTYPES.index(tokens.dtype), experts.shape[1], num_experts, weights is not None]
+                  tokens.shape[1], DTYPES.index(tokens.dtype), experts.shape[1], num_experts, weights is not None,
+                  bool(asynchronous)]
         ids = experts.detach().cpu().numpy().astype(np.int16).reshape(-1)
         own = np.concatenate([np.array(header, np.int32), np.append(ids, np.zeros(ids.size % 2, np.int16)).view(np.int32)])
         if weights is not None:

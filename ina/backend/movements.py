@@ -25,6 +25,7 @@ from ina.backend.settings import Settings
 from ina.backend.ways import Ways
 
 WAITED_FOR = SimpleNamespace(asyncOp=False)  # options of a collective whose caller has nothing else to do
+IN_BACKGROUND = SimpleNamespace(asyncOp=True)  # of one whose caller has
 CHUNK = 4  # packets of a piece of an all-to-all, before it is the next one's turn
 Places = Sequence[tuple[torch.Tensor, int]]  # tensors, each with the number of its first word in the whole
 
@@ -273,12 +274,13 @@ class Movements(Ways):
         return Settings.values if self._why_not([]) else self._joined_job().config.values
 
     @in_place
-    def route_words(self, words: torch.Tensor, name: str, table: Table, agreed: str) -> dist.Work:
+    def route_words(self, words: torch.Tensor, name: str, table: Table, agreed: str, opts: object) -> dist.Work:
         """Moves and adds up int32, each of the pieces in ``table`` (Route.of) from its sources to its receivers. ``words``: what
-        this rank has and gets; ``name``: of the collective that it is counted as; ``agreed``: as in `_through_switch`."""
+        this rank has and gets; ``name``: of the collective that it is counted as; ``agreed``: as in `_through_switch`; ``opts``:
+        WAITED_FOR, or IN_BACKGROUND."""
         part = sums.Sum.of(words, route=Route.of(table))
         part.alike = False
-        return self._through_switch(name, [words], lambda: [part], WAITED_FOR, agreed)
+        return self._through_switch(name, [words], lambda: [part], opts, agreed)
 
     @collective
     def exchange_words(self, received: torch.Tensor, sent: torch.Tensor, into: list[int], out: list[int], name: str,

@@ -34,6 +34,7 @@ from ina.backend.arguments import (
 from ina.backend.calls import COLLECTIVE, NO_RESULT, collective, in_place
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
+from ina.backend.membership import Membership
 from ina.backend.settings import Options
 from ina.backend.ways import GLOOS, MEASURED, Ways
 from ina.backend.work import Agreed, Together
@@ -61,8 +62,9 @@ def ended_or(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
 
 @all_eager
 class Reductions(Ways):
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None):
-        super().__init__(store, rank, size, timeout, name, options)
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None,
+                 owner: Membership | None = None):
+        super().__init__(store, rank, size, timeout, name, options, owner)
         self._steps = itertools.count()  # sums by the group's codec, for its seeds
         self._asked: dict[str, Codec] = {}
         self._known_sums: dict[tuple[object, ...], Agreed | None] = {}  # by type, operation, length; None: the long way decides

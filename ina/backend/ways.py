@@ -46,8 +46,10 @@ IN_PIECES = JOINED | {"allgather", "_allgather_base", "reduce_scatter", "_reduce
 
 @all_eager
 class Ways(Membership):
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None):
-        super().__init__(store, rank, size, timeout, name, options)
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None,
+                 owner: Membership | None = None):
+        """``owner``: as Membership's."""
+        super().__init__(store, rank, size, timeout, name, options, owner)
         settings = self._settings
         self._allowed: tuple[str, ...] | None = None  # codecs that may be chosen from; None: that one
         self._codec = codecs.DEFAULT  # of floats

@@ -253,9 +253,9 @@ BYTES = COMMON + """
 WIDTH, K, PER_RANK = 64, 3, 2
 routes, plain = [], InaProcessGroup.route_words
 NAMES = "tx_packets", "tx_bytes", "rx_packets", "rx_bytes", "retransmissions", "pending_replies", "duplicates", "drop_stale"
-def counted(self, words, name, table, agreed):
+def counted(self, words, name, table, agreed, opts):
     before = ina.backend.stats()["worker"]
-    plain(self, words, name, table, agreed).wait()
+    plain(self, words, name, table, agreed, opts).wait()
     now = ina.backend.stats()["worker"]
     routes.append([name, *(now[key] - before[key] for key in NAMES)])
     return self.barrier()

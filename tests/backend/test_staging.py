@@ -170,6 +170,27 @@ def test_collectives_begin_in_the_order_of_their_calls_wherever_their_tensors_ar
     pumped(device, work.wait)
 
 
+def test_collectives_of_groups_that_share_copies_begin_in_the_order_of_their_calls(device, group):
+    """As those of a group and its lanes (membership.py), whose ranks compare all of them by number."""
+    lane = Group()
+    lane._stager.close()
+    lane._stager, lane.begun = group._stager, group.begun
+    first, second, kernel = device.away(torch.zeros(3)), device.away(torch.zeros(6)), threading.Event()
+    device.default.do(lambda: first.fill_(5), kernel.is_set)
+    works = [group.allreduce([first]), lane.allgather(second, first)]
+    in_main_memory: list = []
+    thread = threading.Thread(target=lambda: in_main_memory.append(lane.allreduce([torch.zeros(1)])))
+    thread.start()
+    device.run()
+    assert group.begun == [] and not in_main_memory
+    for gate in (kernel, group.gate, lane.gate):
+        gate.set()
+    for work in works:
+        pumped(device, work.wait)
+    thread.join()
+    assert group.begun == ["allreduce", "allgather", "allreduce"]
+
+
 def test_a_failure_is_raised_by_wait_and_leaves_the_tensor(device, group):
     group.failure = "the switch process ended"
     tensor = device.away(torch.ones(2))
