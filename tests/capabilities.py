@@ -75,6 +75,13 @@ def _torch_users() -> str:
                              "FOLDER ...: .ci/run has the list)")
 
 
+def _deepspeed() -> str:
+    folder = os.environ.get("INA_DEEPSPEED", "")
+    there = folder and (Path(folder) / "deepspeed").is_dir()
+    return "" if there else ("INA_DEEPSPEED names no folder with deepspeed (pip install --no-deps --target FOLDER -r "
+                             ".ci/pins/deepspeed.txt)")
+
+
 def _tofino_compiler() -> str:
     from ina.p4.tofino import compiler
 
@@ -229,6 +236,7 @@ def _idle() -> str:
 PROBES: dict[str, Callable[[], str]] = {
     "switchml-p4": _switchml_p4,
     "torch-users": _torch_users,
+    "deepspeed": _deepspeed,
     "ray": lambda: "" if importlib.util.find_spec("ray") else "ray is not installed (the extra ray)",
     "cc": lambda: "" if shutil.which("cc") else "no C compiler (cc) on PATH",
     "two processors": lambda: "" if len(os.sched_getaffinity(0)) > 1 else "this process may use one processor alone",
