@@ -122,8 +122,8 @@ clean: ## remove the virtual environment and everything built
 $(VENV)/pyvenv.cfg:
 	@.ci/system cc venv
 	@echo '==> virtual environment in $(VENV)'
-	@$(PYTHON) -m venv $(VENV)
-	@$(call quietly,$(VENV)/bin/pip install --upgrade pip)
+	@$(PYTHON) .ci/aloud.py 'an empty environment' $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) .ci/aloud.py 'the newest pip' $(VENV)/bin/pip install --upgrade pip
 
 # $(call quietly,COMMAND): only a failing command shows what it said.
 quietly = $(1) > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log; exit 1; }

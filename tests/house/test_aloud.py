@@ -1,0 +1,44 @@
+"""Long commands of `make` say that they go on, and what failed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import child
+import pytest
+
+from ina.base import paths
+
+pytestmark = pytest.mark.build
+SCRIPT = paths.root() / ".ci/aloud.py"
+
+
+@pytest.fixture
+def aloud(monkeypatch):
+    spec = importlib.util.spec_from_file_location("aloud", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "QUIET", 0.1)
+    return module
+
+
+def test_a_silent_command_is_said_to_go_on(aloud, capfd):
+    done = aloud.quietly(["sh", "-c", "sleep 1; echo done"], "a nap")
+    output = capfd.readouterr()
+    assert (done.returncode, done.stdout, output.out) == (0, "done\n", "")
+    assert {line.partition(" s: ")[2] for line in output.err.splitlines()} == {"a nap"}
+
+
+def test_lines_of_a_command_come_through_and_the_last_one_is_what_goes_on(aloud, capfd):
+    assert aloud.forwarded(["sh", "-c", "echo '  Downloading torch'; sleep 1; echo done; exit 5"], "pip") == 5
+    output = capfd.readouterr()
+    assert output.out == "  Downloading torch\ndone\n"
+    assert output.err.splitlines()[-1].endswith(" s: Downloading torch")
+
+
+def test_as_a_command_it_prints_only_what_failed():
+    done = child.run([sys.executable, SCRIPT, "saying", "sh", "-c", "echo hello; echo there >&2"])
+    assert (done.returncode, done.stdout) == (0, "")
+    done = child.run([sys.executable, SCRIPT, "failing", "sh", "-c", "echo hello; echo there >&2; exit 4"])
+    assert (done.returncode, done.stdout) == (4, "") and done.stderr.endswith("hello\nthere\n")
