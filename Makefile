@@ -32,7 +32,7 @@ $(error make: the checkout is incomplete, or there is no $(PYTHON); see above)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run experiment experiments figures test test-all test-fast judges conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak check generated docs clean data mininet tofino
+.PHONY: help build run experiment experiments figures test test-all test-fast judges conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak check generated docs release clean data mininet tofino
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -115,8 +115,11 @@ docs: $(VENV)/built $(VENV)/documented ## build the documentation as one searcha
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet $(ARGS)
 	@echo 'build/site/index.html'
 
+release: $(VENV)-release/installed ## build the sdist and the wheel of the last commit twice, and check them in fresh environments: dist/
+	@$(VENV)-release/bin/python .ci/release dist
+
 clean: ## remove the virtual environment and everything built
-	rm -rf $(VENV) build *.egg-info ina/_native*.so ina/_native.c .pytest_cache .hypothesis .ruff_cache
+	rm -rf $(VENV) $(VENV)-release build *.egg-info ina/_native*.so ina/_native.c .pytest_cache .hypothesis .ruff_cache
 
 # What the distribution has: a C compiler, venv. Asks for nothing unless it runs as root; says what is missing otherwise.
 $(VENV)/pyvenv.cfg:
@@ -152,6 +155,14 @@ $(VENV)/tested-with: pyproject.toml constraints.txt | $(VENV)/installed
 	@echo '==> test tools'
 	@.ci/install $(RUN) $(call wanted,dev p4runtime ray)
 	@$(call quietly,$(VENV)/bin/pip install --no-deps mlc-chakra)
+	@touch $@
+
+# Tools that build and check a release, in an environment of their own: other versions would make other files.
+$(VENV)-release/installed: .ci/pins/release.txt
+	@.ci/system cc venv
+	@echo '==> tools that build and check a release'
+	@$(PYTHON) -m venv $(VENV)-release
+	@$(VENV)-release/bin/pip install --disable-pip-version-check -r .ci/pins/release.txt
 	@touch $@
 
 $(VENV)/documented: pyproject.toml constraints.txt | $(VENV)/installed

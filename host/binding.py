@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import sysconfig
 from pathlib import Path
 
 from cffi import FFI
@@ -39,6 +40,8 @@ def compile_flags() -> list[str]:
     """
     march = os.environ.get("INA_MARCH", "")
     flags = ["-O3", "-std=gnu11", *([f"-march={march}"] if march else []), "-ffp-contract=off"]
+    if "SOURCE_DATE_EPOCH" in os.environ:  # a release (.ci/release): debug information has no folder of this machine
+        flags += [f"-ffile-prefix-map={ROOT}=.", f"-ffile-prefix-map={sysconfig.get_path('include')}=python"]
     flags += ["-fno-semantic-interposition", "-fno-math-errno", "-g1", "-Wall", "-Wextra"]
     return flags + os.environ.get("INA_CFLAGS", "").split()
 
