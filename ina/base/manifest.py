@@ -85,7 +85,7 @@ DATA = {
     "host/codec": ("*.c", "*.h"),
     "host/protocol": ("*.c", "*.h"),
     "host/dpdk": ("*.c", "*.h"),
-    "examples": ("README.md", "one_packet.*", "*/*.md", "*/*.p4", "*/*.stf", "*/*.c", "*/*.py", "*/*.ipynb"),
+    "examples": ("README.md", "one_packet.*", "*/*.md", "*/*.p4", "*/*.stf", "*/*.c", "*/*.py", "*/*.toml", "*/*.ipynb"),
     "experiments": ("*.toml", "scale/*.toml"),
     "topologies": ("*.py",),
     "workloads": ("*.csv",),
