@@ -56,7 +56,8 @@ RTO_MAX = 0.5
 START_TIMEOUT = 120.0  # seconds, at least, for a switch process that has to compile its program first
 FINGERPRINT_WORDS = 3  # of a tensor's first packet (host/protocol/tensors.h)
 FEW = 1e-4  # of the values: those flushed to zero that need no warning
-LOOK = 256  # sums between looks at the counters
+LOOK = 256  # sums between looks at the counters, of which the first come sooner: after FIRST_LOOK, twice as many, and so on
+FIRST_LOOK = 8
 LONGEST = 9e5  # seconds: longer time-outs are cut to this
 
 DTYPES = {getattr(torch, lane.dtype_name(dtype)): dtype for dtype in lane.DTYPES}  # NumPy's
@@ -248,7 +249,8 @@ class Job:
                 kind = Disagreement if isinstance(error, JobMismatch) else RuntimeError  # of an earlier one, still on its way
                 raise kind(self._end(f"collective #{number} was not begun: {self._reason(error)}")) from None
             self._tag += 1
-            if self._tag % LOOK == 0 and not self._warned:
+            sooner = FIRST_LOOK <= self._tag < LOOK and not self._tag & (self._tag - 1)
+            if (sooner or self._tag % LOOK == 0) and not self._warned:
                 self.worker_stats()
             return ticket, number, complete
 
@@ -419,8 +421,8 @@ class Job:
         if not self._warned and stats["flushed"] > FEW * stats["elements"]:
             self._warned = True
             warnings.warn(f"ina: group {self.name!r}: {stats['flushed']} of rank {self.rank}'s {stats['elements']} values became "
-                          "zero, since a packet has one exponent: pg_options=Options(codec='two-limb') or 'exact' keeps them "
-                          "(docs/guide/codecs.md)", RuntimeWarning, stacklevel=2)
+                          "zero, since a packet has one exponent: pg_options=Options(codec='exact') keeps them, and "
+                          "'two-limb' those that are less far below the largest (docs/guide/codecs.md)", RuntimeWarning, stacklevel=2)
 
     def worker_stats(self) -> dict[str, int]:
         """Returns the native worker's statistics (``struct ina_worker_stats``) that add up over jobs."""

@@ -283,16 +283,21 @@ def test_ranks_with_different_codecs_find_out(tmp_path):
 
 
 def test_the_protocols_own_code_warns_once_of_values_that_it_flushed(tmp_path):
+    """It does so after a few sums, for trainings that are short."""
     results = run(tmp_path, 2, """
+        import warnings
         rank, n = start()
-        for _ in range(600):
-            mine = torch.ones(4000); mine[::100] = 1e-20
-            dist.all_reduce(mine)
-        say(flushed=ina.backend.stats()["worker"]["flushed"]); dist.destroy_process_group()
+        with warnings.catch_warnings(record=True) as heard:
+            for _ in range(100):
+                mine = torch.ones(4000); mine[::100] = 1e-20
+                dist.all_reduce(mine)
+        texts = [str(each.message) for each in heard if "values became zero" in str(each.message)]
+        say(flushed=ina.backend.stats()["worker"]["flushed"], texts=texts); dist.destroy_process_group()
     """)
     for result in results:
-        assert result.report["flushed"] == 600 * 40
-        assert result.errors.count("values became zero") == 1
+        assert result.report["flushed"] == 100 * 40
+        (text,) = result.report["texts"]
+        assert "of rank" in text and "codec='exact'" in text and int(text.split(": ")[2].split()[0]) < 20 * 40
 
 
 ADAM = """

@@ -54,7 +54,8 @@ def flushed(run: dict) -> list[str]:
     stats = run.get("stats") or {}
     counts = [stats.get("worker", {}), stats.get("workers", {}), *stats.get("codecs", {}).values()]
     values = sum(each.get("flushed", 0) for each in counts)
-    text = f"{counted(values, 'value')} other than zero became zero, which codec = 'two-limb' or 'exact' prevents"
+    text = (f"{counted(values, 'value')} other than zero became zero, which codec = 'exact' prevents, and 'two-limb' where they "
+            "are less far below the largest of their block")
     return [text] if values else []
 
 
