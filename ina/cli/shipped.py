@@ -86,11 +86,11 @@ def _examples() -> dict[str, list[Path]]:
     from ina.base import paths
 
     root = paths.root() / "examples"
-    found: dict[str, list[Path]] = {}
+    examples: dict[str, list[Path]] = {}
     for path in sorted(root.iterdir()):
         if path.name not in ("README.md", "__pycache__"):
-            found.setdefault(path.stem, []).append(path)
-    return found
+            examples.setdefault(path.stem, []).append(path)
+    return examples
 
 
 def _list(_args: argparse.Namespace) -> int:
