@@ -421,8 +421,8 @@ class Job:
         if not self._warned and stats["flushed"] > FEW * stats["elements"]:
             self._warned = True
             warnings.warn(f"ina: group {self.name!r}: {stats['flushed']} of rank {self.rank}'s {stats['elements']} values became "
-                          "zero, since a packet has one exponent: pg_options=Options(codec='exact') keeps them, and "
-                          "'two-limb' those that are less far below the largest (docs/guide/codecs.md)", RuntimeWarning, stacklevel=2)
+                          "zero, since a packet has one exponent: pg_options=Options(codec='exact') keeps them, and 'two-limb' "
+                          "those that are less far below the largest (docs/guide/codecs.md)", RuntimeWarning, stacklevel=2)
 
     def worker_stats(self) -> dict[str, int]:
         """Returns the native worker's statistics (``struct ina_worker_stats``) that add up over jobs."""
