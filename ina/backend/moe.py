@@ -109,6 +109,8 @@ class Handle(Generic[Result]):
         RuntimeError: they have not come within ``timeout``, and may be waited for again; or the group's time-out is over, a rank
         is lost, the ranks do not agree, or the group is destroyed.
         """
+        if not isinstance(timeout, timedelta):
+            raise TypeError(f"ina: moe: timeout of a handle: {timeout!r}, expected a datetime.timedelta")
         if self._make is not None:
             for work in self._works:
                 work.wait(timeout)
@@ -196,9 +198,12 @@ def combine(outputs: torch.Tensor, plan: Plan, *, async_op: bool = False) -> tor
     bit the same. It is a direction of its own, beside dispatches, with 64 on their way at most.
 
     ValueError, on all ranks: outputs that do not fit, on any rank; ranks that differ in the plan, in ``async_op``, or their
-    outputs in H or dtype.
+    outputs in H or dtype. TypeError, on this rank alone: the plan is none.
     RuntimeError: the group's job is over.
     """
+    if not isinstance(plan, Plan):
+        hint = ": wait() returns rows and plan" if isinstance(plan, Handle) else ""
+        raise TypeError(f"ina: moe.combine: plan: {type(plan).__name__}, expected what dispatch returns beside the rows{hint}")
     exchange = plan._exchange
     problem = _problem_of_outputs(outputs, plan)
     rows = torch.zeros(0, 1, device="cpu") if problem else _by_row(outputs, plan)
@@ -234,7 +239,9 @@ class Transfer:
         """Returns what has become of the rows, when they are here; once. RuntimeError: as of Handle.wait."""
         for work in self.works:
             work.wait()
-        return self._finish()
+        finish = self._finish
+        del self.works, self._finish  # and with them what travelled, since autograd's graph has this for as long as it lives
+        return finish()
 
 
 @dataclass(eq=False)

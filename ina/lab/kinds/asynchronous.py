@@ -139,7 +139,8 @@ class Asynchronous(Offering):
     copies: int = key(2, "backup: workers that compute the same update, of which the first counts", Range(1, 32))
     damping: str = key("none", "a stale update's weight: none (1), inverse (1/staleness, from 1 on), exponential (2/e to that)",
                        choices=("none", "inverse", "exponential"))
-    local: int = key(0, "steps of a worker that make an update; 0: 1, with local 8, with downpour 2", Range(0, 10**6))
+    local: int = key(0, "steps of a worker that make an update; 0: 8 with local, fedsa, fedlesscan and layerwise, 2 with "
+                      "downpour, else 1", Range(0, 10**6))
     fetch: int = key(2, "downpour: updates of a worker until it takes the shared parameters again", Range(1, 10**6))
     outer: str = key("sgd", "how all apply averages of updates: sgd or adagrad", choices=("sgd", "adagrad"))
     outer_lr: float = key(1.0, "what averages of updates are multiplied by", limits.FACTOR)

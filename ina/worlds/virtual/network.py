@@ -287,8 +287,8 @@ class Network(Closing):
             if self._run(max(due, self.now), max_events):
                 if not self._awaited:
                     return True
-                self._idle(due)
-            if self.now < due:
+                self._idle(max(due, self.now))
+            elif self.now < due or self.events - before >= max_events:  # events of that time may be left
                 return False
             max_events -= self.events - before
             *_, action, is_awaited = heapq.heappop(self._agenda)
