@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from ina.aggregation import protocols
 from ina.backend import spans
 from ina.backend.coded import CodecError, Coded
 from ina.backend.counters import COUNTERS
@@ -248,7 +249,7 @@ class SwitchWork(LazyWork):
                  agreed: Agreed, call: Call | None = None):
         """``call``: of a roll call that has begun."""
         # Without elements it takes part with one word, so that ranks with elements detect the mismatch.
-        self.parts = [part if part.elements or part.route else _word() for part in parts] or [_word()]
+        self.parts = [part if part.elements or part.route else _word(job) for part in parts] or [_word(job)]
         elements = sum(part.elements for part in parts if part.alike)
         title = f"{collective} of {elements} elements in {len(parts)} part(s)"
         super().__init__(group, outputs, title, "the switch", agreed.text, call)
@@ -392,8 +393,11 @@ class SwitchWork(LazyWork):
         return error
 
 
-def _word() -> Sum:
-    return Sum.of(torch.zeros(1, dtype=torch.int32, device="cpu"))
+def _word(job: Job) -> Sum:
+    """Returns one word, by a sum, or where the job's protocol has none by what it has."""
+    word = torch.zeros(1, dtype=torch.int32, device="cpu")
+    reduction = protocols.SUM if protocols.SUM in job.reductions else min(job.reductions)
+    return Sum(1, word.dtype, lambda: word, reduction=reduction)
 
 
 @all_eager

@@ -298,12 +298,15 @@ def say_skipped(error: Exception) -> None:
 def _report(args: argparse.Namespace, console: Console) -> None:
     from ina.lab.results import compare, report, tabular
     from ina.lab.results.progress import say_where
+    from ina.lab.results.record import ResultsError
 
     results = compare.readable(args.folders, say_skipped)
     single = args.folders[0] if len(args.folders) == 1 else None
     output = args.output or (single / "comparison.html" if single else args.folders[0].parent / "comparison.html")
     title = single.name if single else "Comparison"
-    is_table = output.suffix == ".csv"
+    is_table = output.suffix.lower() == ".csv"
+    if not is_table and output.suffix.lower() not in (".html", ".htm"):
+        raise ResultsError(f"--output {output}: expected a name that ends in .html or .csv")
     output.write_text(tabular.text(results) if is_table else compare.page(title, "", results))
     compare.show(console, title, results)
     (say_where if is_table else report.say_page)(console, "Report:", output)

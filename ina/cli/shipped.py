@@ -46,9 +46,9 @@ def program_path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("an empty name: expected that of a file or folder, such as ./name")
     path = Path(text)
-    if path.suffix or path.exists():
-        return path
     programs = program_files()
+    if path.suffix or path.is_file() or (path.exists() and text not in programs):
+        return path
     if text not in programs:
         raise argparse.ArgumentTypeError(f"no file {text!r} here, and no program of that name{nearest(text, programs)}; "
                                          "ina programs lists them")

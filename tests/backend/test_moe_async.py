@@ -363,3 +363,44 @@ def test_without_room_for_more_jobs_the_group_has_one_for_all(tmp_path):
     for rank, report in enumerate(succeed(run(tmp_path, 2, FULL, INA_PROTOCOL="receivers"))):
         assert report["sums"] == [[4.0 * (rank + 1)], [2.0 * (rank + 1)]]
         assert len(report["warned"]) == 2 and all("no room" in message for message in report["warned"])
+
+
+GRAPH = COMMON + """
+import gc
+x = torch.randn(64, 512, requires_grad=True)
+experts = torch.full((64, 1), (rank + 1) % n)
+def travelled():  # tensors as large as the rows, of the type in which they travel
+    gc.collect()
+    return sum(type(each) is torch.Tensor and each.dtype == torch.int32 and each.numel() >= x.numel() for each in gc.get_objects())
+results = []
+for _ in range(3):
+    rows, plan = ina.moe.dispatch(x, experts, num_experts=n)
+    results.append(ina.moe.combine(rows[plan.row], plan))
+dist.barrier()
+before = travelled()
+sum(each.sum() for each in results).backward(retain_graph=True)
+dist.barrier()
+say(before=before, after=travelled(), right=torch.equal(x.grad, torch.full_like(x, 3)))
+"""
+
+
+def test_a_graph_that_lives_on_holds_no_rows_that_have_travelled(tmp_path):
+    for report in succeed(run(tmp_path, 2, GRAPH, INA_PROTOCOL="receivers")):
+        assert report == {**report, "before": 0, "after": 0, "right": True}
+
+
+@pytest.mark.gate
+def test_what_is_no_plan_and_no_timeout_is_told(tmp_path):
+    results = run(tmp_path, 2, COMMON + """
+handle = ina.moe.dispatch(torch.ones(3, 2), torch.zeros(3, 1, dtype=torch.int64), num_experts=n, async_op=True)
+rows, plan = handle.wait()
+texts = []
+for call in (lambda: handle.wait(1.0), lambda: ina.moe.combine(rows, handle)):
+    try: call()
+    except TypeError as error: texts.append(str(error))
+say(texts=texts, rows=ina.moe.combine(rows, plan).tolist())
+""")
+    for report in succeed(results):
+        timeout, plan = report["texts"]
+        assert "expected a datetime.timedelta" in timeout and "wait() returns rows and plan" in plan
+        assert report["rows"] == [[1.0, 1.0]] * 3

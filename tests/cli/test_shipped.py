@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ina import cli
 from ina.base import paths
+from ina.cli import shipped
 
 pytestmark = pytest.mark.fast
 
@@ -95,3 +98,10 @@ def test_an_example_is_copied_once(tmp_path, capsys):
     assert capsys.readouterr().err == message
     assert cli.main(["examples", "copy", "one_packet", "own"]) == 0
     assert {path.name for path in (tmp_path / "own").iterdir()} == {"one_packet.py", "one_packet.p4"}
+
+
+def test_a_folder_of_a_programs_name_hides_no_program(tmp_path):
+    (tmp_path / "atp").mkdir()
+    assert shipped.program_path("atp") == paths.p4_dir() / "atp.p4"
+    (tmp_path / "ps").write_text("")
+    assert shipped.program_path("ps") == Path("ps")

@@ -10,7 +10,9 @@ from small_sweep import quiet, trial
 
 import ina.experiment
 from ina import cli
+from ina.base import settings
 from ina.lab import plan, sweep
+from ina.lab.kind import kinds
 from ina.lab.kinds.training import Run, Training
 from ina.lab.results import record
 
@@ -43,7 +45,8 @@ def test_a_sweep_leaves_a_row_for_each_job_of_each_point(trial, tmp_path):
         summaries = json.loads((point / "metrics.json").read_text())["summary"]
         (summary,) = [summary for summary in summaries if summary["job"] == row["job"]]
         keys = json.loads((point / "config.json").read_text())
-        assert len(row) == 1 + len(keys) + len(summary) and row.items() >= summary.items()
+        figures = {f"figure_{name}" if f"figure_{name}" in row else name: value for name, value in summary.items()}
+        assert len(row) == 1 + len(keys) + len(summary) and row.items() >= figures.items()
         assert all(row[key] == value for key, value in keys.items() if not isinstance(value, list))
     assert read((folder / "results.csv").read_text()) == texts(rows)
 
@@ -65,3 +68,19 @@ def test_a_report_as_csv_has_all_kinds_and_each_folder_once(trial, tmp_path, cap
     assert rows == texts(ina.experiment.table(*folders))
     assert [row["kind"] for row in rows] == ["training", "allreduce", "allreduce"]
     assert [row["time_ms"] != "" for row in rows] == [False, True, True]
+
+
+def test_a_column_means_one_thing_over_all_kinds_and_a_run_counts_once(tmp_path):
+    """`bound` is a figure of trainings, and a key of asynchronous ones; `accuracy` is a key of none."""
+    one = a_training(tmp_path / "a", world="local", name="a")
+    (row,) = ina.experiment.table(one, one)
+    assert "figure_bound" in row and "bound" not in row and row["accuracy"] == 0.5
+    named = {name for kind in kinds().values() for name in settings.keys(kind)}
+    figures = {row.key for kind in kinds().values() for row in kind.rows}
+    assert {"steps", "loss", "bound", "least"} <= named & figures, "or this test shows nothing"
+
+
+def test_a_report_of_another_ending_is_refused(tmp_path, capsys):
+    one = a_training(tmp_path / "a")
+    assert cli.main(["report", str(one), "--output", str(tmp_path / "x.xlsx")]) == 1
+    assert "expected a name that ends in .html or .csv" in capsys.readouterr().err and not (tmp_path / "x.xlsx").exists()

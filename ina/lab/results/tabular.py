@@ -9,6 +9,8 @@ import csv
 import io
 from collections.abc import Sequence
 
+from ina.base import settings
+from ina.lab.kind import kinds
 from ina.lab.results.record import Result
 
 Cell = str | int | float | bool | None
@@ -18,13 +20,14 @@ def rows(results: Sequence[Result]) -> list[dict[str, Cell]]:
     """Returns a row for each back end or job: `path`, all keys, and all figures by their names in `metrics.json`. All rows have
     the same columns, None where a kind has no such key or figure.
 
-    A figure that shares its name with a key of its kind is `figure_<name>`; a list is a text with commas.
+    A figure that shares its name with a key of any kind is `figure_<name>`, so that a column means one thing; a list is a text
+    with commas. A run that is there several times counts once.
     """
-    found = []
-    for result in results:
+    found, named = [], {name for kind in kinds().values() for name in settings.keys(kind)} | {"path"}
+    for result in {result.path.resolve(): result for result in results}.values():
         keys = result.config.as_dict()
         for summary in result.summary:
-            figures = {f"figure_{name}" if name in keys else name: value for name, value in summary.items()}
+            figures = {f"figure_{name}" if name in named else name: value for name, value in summary.items()}
             found.append({"path": str(result.path), **keys, **figures})
     columns = list(dict.fromkeys(name for row in found for name in row))
     return [{name: _cell(row.get(name)) for name in columns} for row in found]

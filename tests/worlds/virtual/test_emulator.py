@@ -263,6 +263,27 @@ def test_planned_actions_happen_at_their_times_when_no_event_is_left(program):
         assert len(times) == 5
 
 
+def test_an_action_comes_behind_the_events_of_its_time_in_runs_of_any_length(program):
+    """Two workers' results come at one time, for which an action is planned; one that is late at once, when nothing is left."""
+    def run(action_at: int | None, most: int) -> tuple[int, list[int]]:
+        with star(program) as net:
+            job, rng, events = admit(net, 2), np.random.default_rng(1), []
+            net.submit_all(job, [random_int32(rng, 64) for _ in range(2)])
+            if action_at is not None:
+                net.plan(action_at, lambda: events.append(net.events))
+            while not net.run(max_events=most):
+                pass
+            (first, second) = net.completions()
+            assert first.time == second.time
+            net.plan(-1, lambda: events.append(net.now))
+            assert net.run()
+            return first.time, events
+
+    end, _ = run(None, 10**6)
+    whole = run(end, 10**6)
+    assert [run(end, most) for most in (1, 2, 3, 7)] == [whole] * 4
+
+
 def test_a_time_that_the_emulator_does_not_have_is_said_to_be_none(program):
     with star(program) as net:
         job = admit(net, 2)
