@@ -120,7 +120,8 @@ def table(*folders: str | os.PathLike[str]) -> list[dict[str, str | int | float 
 
     Columns are `path`, the keys of the configuration in their units (`ina experiment show` has them; a list is a text with
     commas), and the figures: times, rates and sizes in the unit that the name ends in, shares from 0 to 1, and counts. A figure
-    that shares its name with a key of any kind is `figure_<name>`: of a training, `loss` is that of packets and `figure_loss` the model's.
+    that shares its name with a key of any kind is `figure_<name>`: of a training, `loss` is that of packets, and `figure_loss`
+    the model's. A run that is there several times counts once.
     Where a kind has no such key or figure, the value is None. `results.csv` of a sweep is the same.
 
     Raises ResultsError: a folder has no finished run, or results of another version.
