@@ -21,8 +21,17 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     new.add_argument("folder", nargs="?", type=Path, help="where to write the files (default: NAME)")
     new.add_argument("--operation", default="maximum", metavar="NAME",
                      help="what the switch does with the workers' int32: maximum (the default), or majority (of signs)")
-    new.add_argument("--port", type=whole(1024, 65535), metavar="N", help="UDP port of its packets (default: 48840)")
+    new.add_argument("--port", type=_port, metavar="N", help="UDP port of its packets (default: 48840)")
     new.set_defaults(main=reported(_new, 2))
+
+
+def _port(text: str) -> int:
+    """Parses a UDP port, also one in hexadecimal, as P4 and the documentation write ports: 0xBEC8."""
+    try:
+        text = str(int(text, 16)) if text[:2] in ("0x", "0X") else text
+    except ValueError:
+        pass  # no number: the next line says what is expected
+    return whole(1024, 65535)(text)
 
 
 def _new(args: argparse.Namespace) -> int:

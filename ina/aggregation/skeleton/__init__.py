@@ -6,11 +6,15 @@ row of `OPERATIONS`; examples/maximum and examples/majority are what this writes
 
 from __future__ import annotations
 
+import ast
 import json
 import keyword
 import re
+import shlex
+import sys
 import tempfile
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from ina.aggregation import protocols
@@ -18,6 +22,7 @@ from ina.aggregation import protocols
 HERE = Path(__file__).resolve().parent
 NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 PORT = 0xBEC8  # of UDP, where none is chosen
+IMPORTED = ("conftest", "ina", "numpy", "pytest")  # modules that the files import, and the one that pytest looks for beside them
 
 
 @dataclass(frozen=True)
@@ -80,13 +85,24 @@ def texts(name: str, folder: Path, operation: str, port: int = PORT) -> dict[str
         raise SkeletonError(f"--operation {operation!r}: expected one of {', '.join(OPERATIONS)}")
     if not 1024 <= port <= 65535:
         raise SkeletonError(f"--port {port}: expected 1024 to 65535, a UDP port of its own")
-    if keyword.iskeyword(name.title()):
-        raise SkeletonError(f"NAME {name!r}: its class in Python would be {name.title()}: expected another one")
+    if taken := _owner(port):
+        raise SkeletonError(f"--port {port} (0x{port:04X}): {taken}: expected another one")
+    if name in IMPORTED or name in sys.stdlib_module_names or name in metadata.packages_distributions():
+        raise SkeletonError(f"NAME {name!r}: {name}.py would hide the Python module of that name: expected another one")
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise SkeletonError(f"folder {str(folder)!r}: expected a name in UTF-8") from None
+    class_name = name.title().replace("_", "")
+    if keyword.iskeyword(class_name) or class_name in _names_used():
+        raise SkeletonError(f"NAME {name!r}: its class in Python would be {class_name}: expected another one")
     chosen = OPERATIONS[operation]
-    words = {"name": name, "NAME": name.upper(), "Name": name.title().replace("_", ""), "port": f"0x{port:04X}",
+    words = {"name": name, "NAME": name.upper(), "Name": class_name, "port": f"0x{port:04X}",
              "about": chosen.about, "comment": chosen.comment, "operation": chosen.code, "declared": chosen.declared,
              "reduced": chosen.reduced, "rows": chosen.cases[0], "answer": chosen.cases[1], "source": chosen.source,
-             "folder": str(folder), "program": json.dumps(str(folder / f"{name}.p4"))}
+             "program": _toml_string(str(folder / f"{name}.p4")), "shell_program": shlex.quote(str(folder / f"{name}.p4")),
+             "shell_experiment": shlex.quote(str(folder / f"{name}.toml")),
+             "shell_test": shlex.quote(str(folder / f"test_{name}.py"))}
     made = {}
     for path in sorted(HERE.glob("*.in")):
         text = re.sub("@(" + "|".join(words) + ")@", lambda match: words[match[1]], path.read_text(encoding="utf-8"))
@@ -94,25 +110,63 @@ def texts(name: str, folder: Path, operation: str, port: int = PORT) -> dict[str
     return made
 
 
-def write(name: str, folder: Path, operation: str, port: int = PORT) -> list[Path]:
-    """Writes a protocol's files to a folder, which it makes; returns their paths. Raises SkeletonError, also for a name with
-    which the program does not compile, and OSError."""
+def _owner(port: int) -> str:
+    """Returns text that says which protocol of the package has the UDP port, or "" if none has it."""
+    from ina.aggregation.entries import programs
+    from ina.aggregation.worker.config import SERVER
+
+    first = port & 0xFFF0  # the low four bits are free in the package's programs: a worker may spread its flow over 16 ports
+    if titles := [program.title for program in programs() if program.udp_port == first]:
+        return f"0x{first:04X} to 0x{first + 15:04X} are ports of {', '.join(titles)}"
+    return "the port of the parameter server" if port == SERVER.port else ""
+
+
+def _names_used() -> set[str]:
+    """Returns all names that NAME.py.in imports or uses; a class of one of these names would hide it."""
+    text = re.sub("@[A-Za-z]+@", "_", (HERE / "NAME.py.in").read_text(encoding="utf-8"))
+    nodes = [*ast.walk(ast.parse(text))]
+    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    return imported | {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def _toml_string(text: str) -> str:
+    """Returns a basic string of TOML, which has no surrogate pairs, and DEL only as an escape."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def _check(name: str, made: dict[str, str]) -> None:
+    """Compiles the program and the worker, and loads the entries, in a folder of their own. Raises SkeletonError: ``name`` means
+    something else in one of the three languages, or there is no C compiler."""
+    from ina.aggregation.entries import program_named
     from ina.base import paths
-    from ina.p4.compiler import frontend
+    from ina.base.cc import BuildError
+    from ina.p4.compiler.build import compile_program
     from ina.p4.compiler.errors import CompileError
 
+    with tempfile.TemporaryDirectory() as scratch:
+        for file, text in made.items():
+            (Path(scratch) / file).write_text(text, encoding="utf-8")
+        program = Path(scratch) / f"{name}.p4"
+        try:
+            compile_program(program, defines={"VALUES": "32"}, include_dirs=[paths.p4_dir()])
+            program_named(str(program))
+        except CompileError as error:
+            raise SkeletonError(f"NAME {name!r} means something else in P4 ({error.message}): expected another one") from None
+        except (BuildError, ValueError) as error:  # of the worker or the entries: ValueError
+            if wrong := re.search(r" error: (.*)", str(error)):
+                raise SkeletonError(f"NAME {name!r} means something else in C ({wrong[1]}): expected another one") from None
+            raise SkeletonError(f"NAME {name!r}: {error}") from None
+
+
+def write(name: str, folder: Path, operation: str, port: int = PORT) -> list[Path]:
+    """Writes a protocol's files to a folder, which it makes; returns their paths. Raises SkeletonError, also for a name with
+    which a file does not compile, and OSError."""
     made = texts(name, folder, operation, port)
     if folder.exists() and not folder.is_dir():
         raise SkeletonError(f"{folder} is a file: expected a folder, one that there is or a new one")
     if there := [str(folder / file) for file in made if (folder / file).exists()]:
         raise SkeletonError(f"{', '.join(there)}: there already: expected a folder without {'it' if len(there) == 1 else 'them'}")
-    with tempfile.TemporaryDirectory() as scratch:
-        program = Path(scratch) / f"{name}.p4"
-        program.write_text(made[program.name], encoding="utf-8")
-        try:
-            frontend.load(program, defines={"VALUES": "32"}, include_dirs=[paths.p4_dir()])
-        except CompileError as error:
-            raise SkeletonError(f"NAME {name!r} means something else in P4 ({error.message}): expected another one") from None
+    _check(name, made)
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in made.items():
         (folder / file).write_text(text, encoding="utf-8")

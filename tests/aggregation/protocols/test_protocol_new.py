@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shlex
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -96,10 +99,45 @@ def test_a_protocol_of_any_name_works_in_any_folder(tmp_path, monkeypatch, capsy
 
 
 @pytest.mark.build
+def test_ports_are_also_taken_in_hexadecimal(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["protocol", "new", "mine", "--port", "0xbec9"]) == 0
+    assert "const bit<16> MINE_PORT = 0xBEC9;" in Path("mine/mine.p4").read_text()
+    assert "udp_port = 0xBEC9" in Path("mine/mine.py").read_text()
+    for text in ("0xports", "0x3FF", "0x10000", "BEC9"):
+        with pytest.raises(SystemExit):
+            cli.main(["protocol", "new", "other", "--port", text])
+        assert "1,024 to 65,535" in capsys.readouterr().err
+    assert not Path("other").exists()
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("folder", ["my own", "it's", "𝕏", 'a"b\\c', "del\x7f", "tab\t"])
+def test_the_experiment_and_the_readme_name_any_folder(folder):
+    made = skeleton.texts("mine", Path(folder), "maximum")
+    assert tomllib.loads(made["mine.toml"])["protocol"] == f"{folder}/mine.p4"
+    line = next(line for line in made["README.md"].splitlines() if line.startswith("$ python "))
+    assert shlex.split(line) == ["$", "python", f"{folder}/test_mine.py"]
+    for command, file in (("experiment run", "mine.toml"), ("explore --protocol", "mine.p4")):
+        assert f"`ina {command} {shlex.quote(f'{folder}/{file}')}`" in made["README.md"]
+
+
+@pytest.mark.build
 @pytest.mark.parametrize(("words", "message"), [
     (["Mine"], "NAME 'Mine': expected 1 to 31 small letters, digits and _, a letter first"),
     (["switchml"], "NAME 'switchml': a protocol of the package has it: expected another one"),
     (["none"], "NAME 'none': its class in Python would be None: expected another one"),
+    *(([name], f"NAME {name!r}: its class in Python would be {shown}: expected another one") for name, shown in [
+        ("none_", "None"), ("true_", "True"), ("false_", "False"), ("none__", "None"), ("table_entry", "TableEntry"),
+        ("job_program", "JobProgram"), ("child", "Child"), ("p_r_o_g_r_a_m", "PROGRAM")]),
+    *(([name], f"NAME {name!r}: {name}.py would hide the Python module of that name: expected another one") for name in [
+        "random", "tempfile", "numpy", "ina", "pytest", "conftest", "cffi"]),
+    *(([name], f"NAME {name!r} means something else in C (") for name in ["option", "tensors_init", "options_valid"]),
+    (["mine", os.fsdecode(b"caf\xe9")], r"folder 'caf\udce9': expected a name in UTF-8"),
+    (["mine", "--port", "48864"], "--port 48864 (0xBEE0): 0xBEE0 to 0xBEEF are ports of SwitchML, "),
+    (["mine", "--port", "0xBEEF"], "--port 48879 (0xBEEF): 0xBEE0 to 0xBEEF are ports of SwitchML, "),
+    (["mine", "--port", "0xBEF1"], "--port 48881 (0xBEF1): 0xBEF0 to 0xBEFF are ports of ATP"),
+    (["mine", "--port", "0xBED0"], "--port 48848 (0xBED0): the port of the parameter server: expected another one"),
     (["headers"], "NAME 'headers' means something else in P4 ("),
     (["table"], "NAME 'table' means something else in P4 ("),
     (["mine", "--operation", "minimum"], "--operation 'minimum': expected one of maximum, majority"),
