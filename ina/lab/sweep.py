@@ -29,7 +29,17 @@ from ina.lab import cluster, run
 from ina.lab.plan import Plan
 from ina.lab.results import compare, report, tabular
 from ina.lab.results.progress import say_where
-from ina.lab.results.record import SCHEMA, ResultsError, finished, new_folder, read_json, reasoned, sources, write_json
+from ina.lab.results.record import (
+    SCHEMA,
+    Result,
+    ResultsError,
+    finished,
+    new_folder,
+    read_json,
+    reasoned,
+    sources,
+    write_json,
+)
 from ina.lab.training import launch
 
 UNFINISHED = "unfinished"
@@ -153,17 +163,27 @@ def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: b
         _end_points()
         raise
     finally:  # also after an interrupt, of the finished points
-        if any(map(finished, places)):
-            results = compare.points(folder)
+        if results := _results(folder, console):
             (folder / "results.csv").write_text(tabular.text(results))
             (folder / "report.html").write_text(compare.page(plan.base.name, plan.about, results))
-    if tables and any(map(finished, places)):
+    if tables and results:
         compare.show(console, plan.base.name, results)
         report.say_page(console, "Report:", folder / "report.html")
     (folder / UNFINISHED).unlink()
     if failures:
         head = f"{len(failures)} of {len(places)} points failed; the same command tries them again"
         raise SweepFailed("\n".join([head, *failures]))
+
+
+def _results(folder: Path, console: Console) -> list[Result]:
+    """Returns finished points; names those that cannot be read."""
+    def skipped(error: ResultsError) -> None:
+        console.print(f"left out of the report: {error}", highlight=False, markup=False, soft_wrap=True)
+
+    try:
+        return compare.points(folder, skipped)
+    except ResultsError:  # no point is finished
+        return []
 
 
 def _run(plan: Plan, places: list[Path], todo: list[int], console: Console, processes: int, ray: str) -> list[str]:
@@ -193,6 +213,8 @@ def _run_here(
     """Runs points; yields the number of each as it ends, with its error or ""."""
     if at_once < 2:
         for index in todo:
+            if len(places) > 1:  # its end may be a minute away, when programs are compiled
+                console.print(f"point {index + 1} of {len(places)}: {plan.points[index]}", highlight=False, markup=False)
             yield index, run.attempt(plan.points[index].config, places[index], console)
         return
     for point in plan.points:

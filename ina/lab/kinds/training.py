@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
 import os
 import statistics
 import time
@@ -115,15 +116,17 @@ class Run:
         return {"target_steps": steps, "target_s": None if steps is None else sum(self.step_seconds[:steps])}
 
     def summary(self) -> dict[str, object]:
-        """Returns figures of the table. Goodput is gradient bits of one worker per second of all-reduce."""
+        """Returns figures of the table. Goodput is gradient bits of one worker per second of all-reduce; a training that diverged
+        has no loss."""
         warm = slice(min(3, len(self.step_seconds) - 1), None)
         reduce_total = sum(self.allreduce_seconds)
         worker, values = self.stats.get("worker", {}), self._values()
+        loss = statistics.fmean(self.losses[-20:])
         up, down = (None, None) if values is None else (1e-3 * each / len(self.losses) for each in values)
         return {
             "backend": self.backend,
             "accuracy": self.accuracy,
-            "loss": statistics.fmean(self.losses[-20:]),
+            "loss": loss if math.isfinite(loss) else None,
             **self._target(),
             "up_kb": up,
             "down_kb": down,

@@ -2,7 +2,8 @@
 
     config.json        every key of the configuration, with its kind and seed
     environment.json   machine, versions, commit, and hashes of the switch program and of the worker
-    metrics.json       schema, whether the run is finished, the table's figures (summary), everything measured (runs)
+    metrics.json       schema, whether the run is finished, the table's figures (summary), everything measured (runs); null
+                       where a figure is no finite number, such as the loss of a training that diverged
     error.txt          the reason, if it failed
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import os
 import platform
 import shlex
@@ -21,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
+from numbers import Integral, Real
 from pathlib import Path
 
 from ina.base import documents, manifest, paths
@@ -146,10 +149,26 @@ def reasoned(folder: Path) -> Iterator[None]:
 
 
 def write_json(target: Path, value: object) -> None:
-    """Writes a file in one rename: a reader never sees half of it."""
+    """Writes a file in one rename: a reader never sees half of it. Raises ValueError: a number is not finite, which no reader
+    takes."""
     part = target.with_suffix(".part")
-    part.write_text(json.dumps(value, indent=1) + "\n")
+    part.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
     part.replace(target)
+
+
+def finite(value: object) -> object:
+    """Returns a value for JSON, with None for each number in it that is not finite, and Python's numbers for numpy's."""
+    if isinstance(value, Mapping):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(each) for each in value]
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if math.isfinite(value) else None
+    return value
 
 
 def read_json(path: Path) -> dict:
@@ -185,7 +204,7 @@ class Folder:
             "comparison": comparison,
             "runs": [run.__dict__ for run in runs],
         }
-        write_json(self.path / "metrics.json", metrics)
+        write_json(self.path / "metrics.json", finite(metrics))
 
 
 @dataclass(frozen=True)
@@ -223,7 +242,17 @@ def load(path: Path) -> Result:
         if not isinstance(metrics.get(key, kind()), kind):
             raise ResultsError(f"{path / 'metrics.json'}: {key}: expected {'an object' if kind is dict else 'a list'}")
     try:
-        return Result(path, config, environment, metrics["summary"], metrics["comparison"], metrics["runs"],
-                      metrics["finished"])
+        result = Result(path, config, environment, metrics["summary"], metrics["comparison"], metrics["runs"],
+                        metrics["finished"])
     except KeyError as error:
         raise ResultsError(f"{path / 'metrics.json'}: has no key {error}") from None
+    if curve := config.curve:
+        for run in result.runs:
+            if isinstance(values := run.get(curve.key), list):
+                run[curve.key] = gaps(values)
+    return result
+
+
+def gaps(values: list[float | None]) -> list[float]:
+    """Returns a curve's values, NaN for what was no finite number: plots leave that out."""
+    return [math.nan if value is None else value for value in values]
