@@ -180,4 +180,4 @@ def test_the_experiment_runs_from_the_command_line(tmp_path, capsys):
     assert "the same by all-to-all between hosts" in " ".join(capsys.readouterr().out.split())
     folder = next(tmp_path.rglob("metrics.json")).parent
     (finding,) = why.explain(load(folder))
-    assert finding.job == "4 workers" and (folder / "report.html").exists()
+    assert finding.job == "switch" and (folder / "report.html").exists()

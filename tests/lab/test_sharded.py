@@ -137,4 +137,4 @@ def test_the_experiment_runs_from_the_command_line(tmp_path, capsys):
                  *(word for each in small for word in ("--set", each))]) == 0
     assert "the same by rings between hosts" in " ".join(capsys.readouterr().out.split())
     (finding,) = why.explain(load(next(tmp_path.rglob("metrics.json")).parent))
-    assert finding.job == "2 workers"
+    assert finding.job == "switch"

@@ -377,7 +377,7 @@ def run_batches(config: Experts, timeline: Timeline) -> Mixture:
         rows = counts(run.batches, config.workers)
         servers = exchanges.Servers.of([place.topology.switch_of(host) for host in run.hosts])
         return Mixture(
-            counted(config.workers, "worker"), INT32.bytes(config.hidden), run.ended, hosts_seconds(config, run.batches, place),
+            "switch", INT32.bytes(config.hidden), run.ended, hosts_seconds(config, run.batches, place),
             hosts_seconds(config, run.batches, place, servers) if servers else None,
             float(np.mean([ranks_in(batch.seen[0].targets).mean() for batch in run.batches])),
             {"dispatch": int(rows["own"].sum()), "combine": int(rows["own"].sum()), "hosts": int(rows["copies"].sum()),

@@ -48,6 +48,7 @@ from ina.worlds.virtual.fabric import Fabric
 DTYPES = {"virtual": "int32", "testbed": "float32"}  # of parameters and gradients, by world
 WAYS = ("ina", "rings", "gloo")  # of the testbed: the switch, rings of Gloo's messages, and Gloo's own collectives
 START = 180.0  # s for all ranks to be there
+JOB = "switch"  # the same at every point of a sweep, which makes them one line of a plot
 
 
 @dataclass
@@ -328,7 +329,7 @@ def run_step(config: Sharded, timeline: Timeline) -> Step:
         rings_seconds, rings_up = run_rings(config, run.values, place)
         formula, rings_formula = formulas(config)
         return Step(
-            counted(config.workers, "worker"), 8 * size / config.rate, run.ended, rings_seconds, formula, rings_formula,
+            JOB, 8 * size / config.rate, run.ended, rings_seconds, formula, rings_formula,
             up / size, down / size, rings_up, stats=run.counters(config), checked=config.payload,
             **virtual_network.link_figures(network, run.ended))
 
@@ -406,7 +407,7 @@ def compared(config: Sharded, ina: Trained, rings: Trained, gloo: Trained) -> St
         for name, link in links.items() for way in ("up", "down"))
     workers = [stats["worker"] for stats in ina.stats]
     return Step(
-        counted(config.workers, "worker"), unit, ina.seconds, rings.seconds, formula, rings_formula, ina.bytes("up") / size,
+        JOB, unit, ina.seconds, rings.seconds, formula, rings_formula, ina.bytes("up") / size,
         ina.bytes("down") / size, rings.most_bytes() / size, busiest, load, busy / sum(ina.each),
         stats={"workers": {name: sum(each[name] for each in workers) for name in workers[0] if not name.endswith("_ps")},
                "network": links,
