@@ -71,8 +71,8 @@ def test_a_point_that_cannot_be_read_is_named_and_the_rest_has_its_report(trial,
     monkeypatch.setattr(record.Folder, "save", spoiling)
     console = Console(file=io.StringIO(), width=200)
     folder = sweep.sweep(trials, tmp_path / "results", console)
-    said = console.file.getvalue()
-    assert said.count("left out of the report: ") == 2 and "002-jobs=2,loss=0.0/metrics.json: NaN is no JSON number" in said
+    output = console.file.getvalue()
+    assert output.count("left out of the report: ") == 2 and "002-jobs=2,loss=0.0/metrics.json: NaN is no JSON number" in output
     assert len((folder / "results.csv").read_text().splitlines()) == 3
     assert (folder / "report.html").exists()
 
