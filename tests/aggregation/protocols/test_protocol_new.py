@@ -133,7 +133,7 @@ def test_the_experiment_and_the_readme_name_any_folder(folder):
     *(([name], f"NAME {name!r}: {name}.py would hide the Python module of that name: expected another one") for name in [
         "random", "tempfile", "numpy", "ina", "pytest", "conftest", "cffi"]),
     *(([name], f"NAME {name!r} means something else in C (") for name in ["option", "tensors_init", "options_valid"]),
-    (["mine", os.fsdecode(b"caf\xe9")], r"folder 'caf\udce9': expected a name in UTF-8"),
+    (["mine", os.fsdecode(b"fi\xe9")], r"folder 'fi\udce9': expected a name in UTF-8"),
     (["mine", "--port", "48864"], "--port 48864 (0xBEE0): 0xBEE0 to 0xBEEF are ports of SwitchML, "),
     (["mine", "--port", "0xBEEF"], "--port 48879 (0xBEEF): 0xBEE0 to 0xBEEF are ports of SwitchML, "),
     (["mine", "--port", "0xBEF1"], "--port 48881 (0xBEF1): 0xBEF0 to 0xBEFF are ports of ATP"),
