@@ -253,7 +253,7 @@ def test_a_call_after_one_that_failed_in_the_background_says_what_the_ranks_were
      ["rank 0 is in allreduce SUM of float32, 3 words (through the switch)",
       "rank 1 is in allreduce (operation PRODUCT) (through Gloo)"]),
     ("dist.all_to_all_single(torch.ones(2), torch.ones(2))", "dist.barrier()",
-     ["has others) (through Gloo); rank 1 is in barrier", "rank 0 is in all"]),
+     ["have others) (through Gloo); rank 1 is in barrier", "rank 0 is in all"]),
 ])
 def test_ranks_that_wait_in_different_ways_find_out_soon(tmp_path, ours, theirs, words):
     """One rank waits through the switch, one through Gloo: neither can learn of the other by itself."""
