@@ -10,6 +10,7 @@ model that comes late takes the miss of its round back, but not the cooldown, an
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -92,6 +93,13 @@ def separation(points: np.ndarray, labels: np.ndarray) -> float:
 
 def clusters(points: np.ndarray) -> np.ndarray:
     """Returns the cluster of each point, of the radius of RADII that separates clusters best; of points of equal scale."""
+    return np.array(_clusters(np.ascontiguousarray(points, np.float64).tobytes(), len(points)))
+
+
+@lru_cache(maxsize=64)  # all workers ask for those of the same points
+def _clusters(values: bytes, count: int) -> tuple[int, ...]:
+    """Returns the same for float64 ``values`` of ``count`` points."""
+    points = np.frombuffer(values).reshape(count, -1)
     deviation = points.std(axis=0)
     scaled = (points - points.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
     best, most = dbscan(scaled, RADII[0]), 0.0
@@ -99,7 +107,7 @@ def clusters(points: np.ndarray) -> np.ndarray:
         labels = dbscan(scaled, radius)
         if 1 < len(np.unique(labels)) < len(points) and (reached := separation(scaled, labels)) > most:
             best, most = labels, reached
-    return best
+    return tuple(best.tolist())
 
 
 def tiers(clients: list[Client], number: int) -> tuple[list[int], list[int], list[int]]:
