@@ -394,8 +394,9 @@ class Exchange:
                 sent, moved = self._exchanged(name, device, *load)
                 works += sent
                 everything.append(moved)
-                for work in [] if asynchronous else sent:
-                    work.wait()
+                if not asynchronous:
+                    for work in sent:
+                        work.wait()
             return works, everything
         sizes = [leg.here * width for leg, width, _ in loads]
         words = torch.empty(max(1, sum(sizes)), dtype=torch.int32, device=device)
