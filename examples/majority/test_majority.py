@@ -29,7 +29,7 @@ def test_the_oracle_says_what_it_must():
 
 
 def test_every_interleaving_of_a_small_job():
-    """Whatever is lost, late or repeated, also where packets' numbers wrap: two workers have the oracle's result."""
+    """Two workers have the oracle's result, whatever is lost, late or repeated, also where packets' numbers wrap."""
     ina("explore", "--protocol", PROGRAM, "--elements", "64", "--tensors", "2")
 
 
