@@ -50,11 +50,13 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Gives the tests' servers and clients certificates of their own, in the place where a user's would be found."""
+    """Gives the tests' servers and clients certificates of their own, in the place where a user's would be found. Notices that
+    depend on what is in the cache are left out of what commands print."""
     for plugin in (marks, tiers, second_look, crashes):
         config.pluginmanager.register(plugin)
     config.own_folder = Path(tempfile.mkdtemp())
     os.environ["INA_TLS"] = str(config.own_folder / "tls")
+    os.environ["INA_QUIET"] = "true"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -95,7 +95,9 @@ class Membership(dist.ProcessGroup):
     def _agree(self) -> rendezvous.Agreement:
         self._settings = Settings.read(self.options)
         end_with_launcher()
-        return rendezvous.agree(dist.PrefixStore("switch", self.store), self.rank(), self.size(), self._timeout, self._settings)
+        agreed = rendezvous.agree(dist.PrefixStore("switch", self.store), self.rank(), self.size(), self._timeout, self._settings)
+        rendezvous.tell(agreed, self.rank(), self.size(), self._settings)
+        return agreed
 
     def _open_job(self, agreed: rendezvous.Agreement, name: str) -> None:
         from ina.backend.job import Job

@@ -27,6 +27,7 @@ from ina.aggregation.controller.client import Client, ControlError, SwitchProces
 from ina.backend.settings import Options, Settings
 from ina.base import tokens
 from ina.base.native import lib
+from ina.base.notices import notice
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -36,6 +37,7 @@ _processes: dict[str, SwitchProcess] = {}  # started by this process
 _users: dict[str, int] = {}  # number of groups of this process that use it
 _pids: dict[str, int] = {}  # their process ids
 _protocols: dict[str, str] = {}  # their protocols
+_told: set[str] = set()  # those of which rank 0 of this process's first group there has said what they are
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def acquire(settings: Settings) -> str:
         name = candidates[0]
     else:
         defines = {"VALUES": str(settings.values), "SLOTS": str(settings.pool)}
-        process = SwitchProcess(settings.program, defines, job_slots=settings.slots)
+        process = SwitchProcess(settings.program, defines, job_slots=settings.slots, notices=not settings.quiet)
         name = process.name
         _processes[name], _pids[name], _protocols[name] = process, process.pid, protocol
     _users[name] = _users.get(name, 0) + 1
@@ -183,8 +185,28 @@ def release(name: str, wait: float = 2.0) -> None:
     _users[name] -= 1
     if not _users[name]:
         del _users[name], _pids[name], _protocols[name]
+        _told.discard(name)
         if process := _processes.pop(name, None):
             process.close(wait)
+
+
+def tell(agreed: Agreement, rank: int, size: int, settings: Settings) -> None:
+    """Prints which switch a new group of ``size`` ranks got: on rank 0 of the first group that a process has there."""
+    name = agreed.switch
+    if name in _told:
+        return
+    _told.add(name)
+    if rank or settings.quiet:
+        return
+    frames = f"frames by {settings.port}"
+    if name in _processes:
+        sizes = f"{settings.values} int32 a packet, {settings.slots} slots a job"
+        notice(f"{size} ranks sum through a switch of their own, process {agreed.pid}, which ends with them: "
+               f"{settings.program.name} ({_protocols[name]}), {sizes}, {frames}")
+    else:
+        where = "that is deployed" if elsewhere(name) else "that runs already"
+        notice(f"{size} ranks sum through a switch {where} at {name}, process {agreed.pid} (INA_SWITCH): {_protocols[name]}, "
+               f"{frames}")
 
 
 _number: int | None = None

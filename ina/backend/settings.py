@@ -97,6 +97,8 @@ class Keys:
     capture: str = key("", "folder for a pcap file of every worker's packets, as the worker sees them")
     flight: str = key("", "path, without the rank at its end, of files for each rank's last collectives, written when one fails; "
                       "torchfrtrace compares them (/tmp/flight/rank: /tmp/flight/rank0, ...)")
+    quiet: bool = key(False, "no lines for people on standard error: which switch a group got, and that a program compiles "
+                             "(default: false)")
     trace: str = key("", "file for what the ranks spend their time on, to be opened with ui.perfetto.dev")
 
 
@@ -148,6 +150,7 @@ class Settings:
     flight: str = ""
     check: str = ""  # "": the job's, or its protocol's default
     run_by: str = "ranks"
+    quiet: bool = False
 
     @property
     def port_kind(self) -> port_kinds.PortKind:
@@ -196,4 +199,4 @@ class Settings:
         path = Path(keys.program) if keys.program else protocols.program(protocol or protocols.DEFAULT)
         return cls(protocol, path, keys.values, keys.slots, max(cls.pool, keys.slots), keys.port, keys.codec,
                    found.is_set("codec"), keys.rate, eal, faults, keys.switch, keys.capture, keys.trace, keys.flight,
-                   keys.check, keys.run_by)
+                   keys.check, keys.run_by, keys.quiet)

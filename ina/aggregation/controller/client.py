@@ -292,9 +292,9 @@ class SwitchProcess:
 
     def __init__(self, program: Path | str, defines: dict[str, str] | None = None, name: str | None = None,
                  job_slots: int | None = None, verbose: bool = False, module: str = "ina.aggregation.controller.server",
-                 arguments: Sequence[str] = ()):
+                 arguments: Sequence[str] = (), notices: bool = False):
         """``module``: the process's main module, with ``arguments`` of its own; default: one embedded switch, which makes ports
-        for workers."""
+        for workers. ``notices``: while it makes its switch, notices of what takes long go to this process's standard error."""
         self.name = name or f"ina-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         listener = listen(self.name)
         starter_end, self._alive = os.pipe()
@@ -308,20 +308,23 @@ class SwitchProcess:
         if verbose:
             command.append("--verbose")
         command += arguments
+        said = _own_stderr() if notices else []
+        command += [word for descriptor in said for word in ("--notices-fd", str(descriptor))]
         environment = dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
         package_root = str(paths.PACKAGE.parent)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
         try:
             # Its own session: a Ctrl-C or a kill of the job's process group must not take it down before the workers.
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
-                                            pass_fds=[listener.fileno(), starter_end], env=environment,
+                                            pass_fds=[listener.fileno(), starter_end, *said], env=environment,
                                             start_new_session=True)
         except OSError:
             os.close(self._alive)
             os.close(self._log)
             raise
         finally:
-            os.close(starter_end)
+            for descriptor in (starter_end, *said):
+                os.close(descriptor)
             listener.close()
 
     @property
@@ -357,6 +360,14 @@ class SwitchProcess:
             client.close()
         with suppress(subprocess.TimeoutExpired):  # it has clients, and goes on with them
             self.process.wait(timeout)
+
+
+def _own_stderr() -> list[int]:
+    """Returns a descriptor of this process's standard error; none where it is closed."""
+    try:
+        return [os.dup(2)]
+    except OSError:
+        return []
 
 
 def start_server(program: Path | str, defines: dict[str, str] | None = None, name: str | None = None,

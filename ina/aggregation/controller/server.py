@@ -26,6 +26,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -39,7 +40,7 @@ from ina.aggregation.controller.api import DEFAULT_SLOTS, Operations, Session
 from ina.aggregation.controller.ps_client import PsClient
 from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
-from ina.base import signals, tokens
+from ina.base import notices, signals, tokens
 from ina.base.bounds import whole
 from ina.base.cc import BuildError
 from ina.base.documents import Unreadable
@@ -396,6 +397,8 @@ def parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--listen-fd", type=whole(0, 2**31 - 1), help="descriptor that listens already, instead of --name")
     parser.add_argument("--starter-fd", type=whole(-1, 2**31 - 1), default=-1, help="pipe whose other end the starter holds")
     parser.add_argument("--starter-pid", type=whole(0, 2**31 - 1), default=0, help="process whose end counts as the starter's")
+    parser.add_argument("--notices-fd", type=whole(0, 2**31 - 1), help="descriptor for notices to people while the switch is "
+                        "made (default: standard error without a starter, else none)")
     parser.add_argument("--job-slots", type=whole(1, 8192), default=DEFAULT_SLOTS, help="slots of a job that asks for no number")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     return parser
@@ -419,7 +422,8 @@ def main(
     failure, starts_server = "", True
     try:
         program, defines = Path(args.program), dict(d.partition("=")[::2] for d in args.defines)
-        host, starts_server = make(program, defines, args)
+        with _notices(args):
+            host, starts_server = make(program, defines, args)
     except Exception as error:  # the reply to every client's request
         failure = f"the switch process cannot run {args.program}: {reason(error)}"
         log.error("%s", failure, exc_info=not isinstance(error, (BuildError, CompileError, Unreadable, OSError)))
@@ -439,6 +443,13 @@ def main(
     finally:
         server.close()
     return 1 if failure else 0
+
+
+def _notices(args: argparse.Namespace) -> AbstractContextManager[None]:
+    """Returns a context in which notices go where the command line says: a starter's log is no place for them."""
+    if args.notices_fd is not None:
+        return notices.to(args.notices_fd)
+    return notices.to(-1) if args.starter_fd >= 0 else nullcontext()
 
 
 def _watched(pid: int) -> int:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ina.base import cache
+from ina.base import cache, notices
 from ina.base.cc import c_compiler
 from ina.p4.compiler.compiled import CompiledProgram, from_cache, from_record, key_of, toolchain_digest
 from ina.p4.compiler.errors import CompileError, render
@@ -63,19 +63,20 @@ def compile_program(
     compiled = from_cache(folder, stem, Path(path).name)
     if compiled is None:
         so, c = folder / f"{stem}.so", folder / f"{stem}.c"
-        try:
-            program = check(parse_text(text, str(path), sources))
-            program.sources = sources
-            c_text, p4info, layouts = generate(program, digest, bodies)
-        except CompileError as error:
-            error.sources.update(sources)
-            raise
-        warnings = render(program.warnings, sources, "warning")
-        with cache.problems(folder):
-            cache.write(c, c_text.encode())
-            compile_c(command, c, so, cflags)
-            record = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "warnings": warnings}
-            cache.write_record(folder / f"{stem}.json", record, [so, c])
+        with notices.going_on(f"compiles {path}", f"once: it is kept in {folder}", folder / f"{stem}.lock"):
+            try:
+                program = check(parse_text(text, str(path), sources))
+                program.sources = sources
+                c_text, p4info, layouts = generate(program, digest, bodies)
+            except CompileError as error:
+                error.sources.update(sources)
+                raise
+            warnings = render(program.warnings, sources, "warning")
+            with cache.problems(folder):
+                cache.write(c, c_text.encode())
+                compile_c(command, c, so, cflags)
+                record = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "warnings": warnings}
+                cache.write_record(folder / f"{stem}.json", record, [so, c])
         compiled = CompiledProgram(so, c, p4info, layouts, digest, Path(path).name, warnings)
     files = {str(Path(f).absolute()): cache.digest(Path(f)) for f in sources}
     with cache.problems(folder):
