@@ -33,6 +33,7 @@ from ina.worlds.testbed import switch_kinds
 
 GROUP = "ina.experiment_kinds"  # of entry points
 FOLDER = "ina.lab.kinds"
+GUIDE = "docs/guide/experiments.md"
 NEEDED = ("kind", "name", "world", "workers", "protocol", "program", "switch", "values", "seed", "timeout")  # keys of every kind
 
 Check = tuple[bool, str, str]  # whether it holds, the key, and what was expected of it
@@ -92,6 +93,8 @@ class Experiment:
     rows: ClassVar[tuple[Row, ...]]
     subject: ClassVar[str] = "job"  # what a line of the table is about
     curve: ClassVar[Curve | None] = None
+    meanings: ClassVar[Mapping[str, str]] = {}  # of its figures, by their keys, before those of ina/lab/results/words.py
+    guide: ClassVar[str] = ""  # its section of docs/guide/experiments.md: papers, and what is not modelled; "": it has none
     packages: ClassVar[Mapping[str, str]] = {}  # extras of `ina` by the packages that it needs
     kind: str
     name: str
@@ -147,6 +150,11 @@ class Experiment:
 
     def prepare(self) -> None:
         """Compiles what several processes will ask for at once."""
+
+    @classmethod
+    def guidance(cls) -> str:
+        """Returns where the guide describes the kind: its papers, and what is not modelled; "" for a kind without a section."""
+        return f'{GUIDE}, "{cls.guide}"' if cls.guide else ""
 
     # ---- checks
 

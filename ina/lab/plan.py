@@ -200,8 +200,10 @@ def _toml_list(name: str, text: str) -> object:
 
 
 def show(kind: type[Experiment], plan: Plan | None = None) -> str:
-    """Returns every key of a kind with its default, or a plan's values, as a TOML file that can be run."""
-    lines = [f"about = {_toml(plan.about)}"] if plan else []
+    """Returns every key of a kind with its default, or a plan's values, as a TOML file that can be run; above them, where
+    the guide describes the kind."""
+    lines = [f"# {text}"] if (text := kind.guidance()) else []
+    lines += [f"about = {_toml(plan.about)}"] if plan else []
     for key in keys(kind).values():
         swept = plan is not None and key.name in plan.axes
         value = getattr(plan.base, key.name) if plan else key.default

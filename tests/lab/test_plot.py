@@ -1,6 +1,7 @@
 """`ina plot`: which runs make a point, its spread, the files' formats, and what is refused; and folders that cannot be read."""
 
 import csv
+import html
 import io
 import statistics
 import warnings
@@ -9,9 +10,12 @@ import pytest
 from capabilities import need
 
 from ina import cli
-from ina.lab.kind import kinds
+from ina.base import paths
+from ina.lab import plan
+from ina.lab.kind import GUIDE, kinds
 from ina.lab.kinds.allreduce import AllReduce, Reduction
-from ina.lab.results import plot, record
+from ina.lab.kinds.asynchronous import Asynchronous, Learned
+from ina.lab.results import plot, record, report
 from ina.lab.results.words import WORDS
 
 pytestmark = pytest.mark.build  # a results folder has the hash of the preprocessed program
@@ -59,6 +63,31 @@ def test_means_deviations_and_a_chosen_axis(folders, tmp_path):
     mean, deviation = statistics.fmean(values), statistics.stdev(values)
     assert float(row["goodput, Gb/s"]) == pytest.approx(mean)
     assert (float(row["low"]), float(row["high"])) == pytest.approx((mean - deviation, mean + deviation))
+
+
+def test_keys_that_follow_from_others_are_no_axis(tmp_path, capsys):
+    """Methods differ in how many workers are enough, and in local steps; a run's name is its method."""
+    methods = ("synchronous", "local", "fedsa")
+    for method in methods:
+        for seed in SEEDS:
+            config = Asynchronous(method=method, seed=seed).resolved()
+            run = Learned(method, 8, 0.5, 2.0, 10, [(0.0, 0, 0.1), (1.0, 10, 0.1 * seed)], [0, 1], 1, 0, 0.5, "h1>s1", 1000, 0.5,
+                          {"workers": {"retransmissions": 0}})
+            record.Folder(tmp_path / f"{method}-{seed}", config).save([run], {}, finished=True)
+    folders = sorted(map(str, tmp_path.iterdir()))
+    rows = drawn(folders, tmp_path, "--y", "score")
+    assert {(row["line"], row["method"]) for row in rows} == {("asynchronous", method) for method in methods}
+    assert all(float(row["low"]) < float(row["high"]) for row in rows)
+    (tmp_path / "a.csv").unlink()
+    assert cli.main(["plot", *folders]) == 0
+    assert "method" in (listed := capsys.readouterr().out) and "least" not in listed
+    for number in (2, 4, 6):  # one that is chosen is an axis
+        config = Asynchronous(method="first", least=number).resolved()
+        run = Learned("first", 8, 0.5, 2.0, 10, [(0.0, 0, 0.1)], [0, 1], 1, 0, 0.5, "h1>s1", 1000, 0.5,
+                      {"workers": {"retransmissions": 0}})
+        record.Folder(tmp_path / f"least-{number}", config).save([run], {}, finished=True)
+    rows = drawn(sorted(map(str, tmp_path.glob("least-*"))), tmp_path, "--y", "score")
+    assert [(row["line"], row["least"]) for row in rows] == [("first", str(number)) for number in (2, 4, 6)]
 
 
 def test_a_distribution_has_every_run_of_a_line(folders, tmp_path):
@@ -163,3 +192,23 @@ def test_folders_that_cannot_be_read_are_skipped_and_named(folders, tmp_path, ca
 def test_words_are_of_figures_that_there_are():
     rows = {row.key: row for kind in kinds().values() for row in kind.rows}
     assert WORDS.keys() <= rows.keys()
+    for kind in kinds().values():
+        assert kind.meanings.keys() <= {row.key for row in kind.rows}, kind.kind
+
+
+def test_a_figure_has_the_meaning_of_its_kind():
+    """Packets, updates without room, and updates that are too stale: each is `dropped`."""
+    texts = set()
+    for name in ("sharing", "updates", "asynchronous"):
+        kind = kinds()[name]
+        texts.add(report.html_words(kind, [row for row in kind.rows if row.key == "dropped"]))
+    assert len(texts) == 3 and all("<dd>" in text for text in texts)
+
+
+def test_every_kind_has_a_section_of_the_guide():
+    headings = {line.lstrip("#").strip().replace("`", "") for line in (paths.root() / GUIDE).read_text().splitlines()
+                if line.startswith("##")}
+    for kind in kinds().values():
+        assert kind.guide in headings, kind.kind
+        section = kind.guidance()
+        assert plan.show(kind).splitlines()[0] == f"# {section}" and html.escape(section) in report.html_guide(kind)

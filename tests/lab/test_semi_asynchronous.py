@@ -1,6 +1,6 @@
 """Semi-asynchronous rounds: their length against rounds that are played out, how many models pay, and rates by participation."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -74,6 +74,8 @@ def test_sums_are_of_those_that_are_fast_and_the_slow_one_learns_at_a_larger_rat
         judge, number, worker, least))
     (run,) = BASE.measure()
     assert set(leasts.values()) == {4, 7} and [leasts[number] for number in sorted(leasts)][-8:] == [7] * 8
+    words = BASE.why(asdict(run), run.summary()).shown
+    assert "for 4 to 7 of 8, which changes; " in words and run.enough == [4, 7]
     own = np.zeros(8)
     for worker, rate in rates:  # who begins has all its updates in sums, others one under way, or the latest sum not yet
         mean = np.clip(rate / 0.5, None, LARGEST) * (own[worker] + 1) - 1

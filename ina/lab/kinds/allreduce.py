@@ -81,6 +81,7 @@ class Reduction:
 class AllReduce(FailingLinks):
     """All-reduces: one tensor of each job, all at once."""
 
+    guide = "Kind allreduce: one tensor each"
     kind: str = key("allreduce", "what is done: allreduce", choices=("allreduce",))
     name: str = key("allreduce", "the results folder's name begins with it")
     world: str = key("virtual", "where: virtual (the event clock; every run of one seed is equal to the bit), or in processes: "

@@ -92,6 +92,7 @@ class Learned:
     busiest_bytes: int
     link_use: float | None
     stats: dict[str, dict] = field(default_factory=dict)
+    enough: list[int] = field(default_factory=list)  # fewest and most workers that were enough for a sum
 
     def summary(self) -> dict[str, object]:
         """Figures of the table."""
@@ -117,6 +118,14 @@ class Learned:
 class Asynchronous(Offering):
     """Training with sums of some workers' updates, in virtual time, of a small task that is really learnt."""
 
+    meanings = {
+        "dropped": "Share of the updates that were computed and then not sent, because they were too stale for any sum.",
+        "staleness": "Sums that were complete between the parameters that an update was computed at and the sum that it is in.",
+        "stalest": "The largest staleness of an update.",
+        "retransmissions": "Packets that workers sent again because a result was late. A worker that waits for a sum asks "
+                           "again, too, where nothing was lost.",
+    }
+    guide = "Kind asynchronous: trainings that do not wait for everybody"
     kind: str = key("asynchronous", "what is done: asynchronous", choices=("asynchronous",))
     name: str = key("asynchronous", "the results folder's name begins with it")
     method: str = key("synchronous", f"when a sum is complete, and who waits: {', '.join(METHODS)}", choices=tuple(METHODS))
@@ -249,6 +258,11 @@ class Asynchronous(Offering):
         return self.way.enough(self.terms)
 
     @property
+    def at_first(self) -> str:
+        """Words behind ``enough`` where it changes; "": it does not."""
+        return " at the beginning" if self.way.adapts else ""
+
+    @property
     def reported(self) -> int:
         """Numbers behind an update in a sum, where methods need them: the workers' speeds; or losses, or compute times, and how
         stale the updates are."""
@@ -266,14 +280,14 @@ class Asynchronous(Offering):
     @property
     def work(self) -> str:
         return (f"{self.task}: {self.updates:,} updates by {self.method} ({self.way.about}), {self.enough} of {self.workers} are "
-                "enough")
+                f"enough{self.at_first}")
 
     def measure(self, timeline: Timeline | None = None) -> list[Learned]:
         return [learn(self.resolved(), timeline or Timeline())]
 
     def title(self, results: Sequence[Measured]) -> str:
-        return (f"{self.method}: {self.enough} of {counted(self.workers, 'worker')}; {self.distribution} compute times of "
-                f"{1e3 * self.computing * self.local:g} ms")
+        return (f"{self.method}: {self.enough} of {counted(self.workers, 'worker')}{self.at_first}; {self.distribution} compute "
+                f"times of {1e3 * self.computing * self.local:g} ms")
 
     def figures(self, results: Sequence[Measured]) -> list[tuple[str, str]]:
         runs = [run for run in results if isinstance(run, Learned)]
@@ -282,7 +296,9 @@ class Asynchronous(Offering):
 
     def why(self, run: dict, summary: dict) -> Finding:
         """Says what workers do with their time."""
-        text = (f"a worker waits {summary['waiting']:.0%} of the time, for {self.enough} of {self.workers}; updates are "
+        fewest, most = run.get("enough") or [self.enough] * 2
+        enough = f"{fewest} of {self.workers}" if fewest == most else f"{fewest} to {most} of {self.workers}, which changes"
+        text = (f"a worker waits {summary['waiting']:.0%} of the time, for {enough}; updates are "
                 f"{summary['staleness']:.1f} sums old on average, {summary['stalest']} at most")
         return Finding(summary["job"], "straggler" if summary["waiting"] > 0.1 else "compute", text)
 
@@ -619,7 +635,8 @@ def learn(config: Asynchronous, timeline: Timeline) -> Learned:
         return Learned(
             config.method, config.workers, config.target, seconds, sums, run.scores, run.judge.staleness(sums),
             run.judge.check_bounds(sums, run.stalest, run.ahead), run.dropped, waited,
-            stats=virtual_network.counters(network, config, [job], job.hosts), **virtual_network.link_figures(network, seconds))
+            stats=virtual_network.counters(network, config, [job], job.hosts), enough=run.judge.range_of_enough(),
+            **virtual_network.link_figures(network, seconds))
 
 
 def _draw_scores(runs: Sequence[Learned], axes: Axes) -> None:

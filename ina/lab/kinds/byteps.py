@@ -65,6 +65,7 @@ class Placement:
 class BytePs(Networked):
     """Gradients that servers at GPU and CPU machines add up, in virtual time."""
 
+    guide = "Kind byteps: parameter servers at GPU machines and CPU machines"
     kind: str = key("byteps", "what is done: byteps", choices=("byteps",))
     name: str = key("byteps", "the results folder's name begins with it")
     algorithm: str = key("parameter-server", "what is measured; the switch and a ring stand beside it",

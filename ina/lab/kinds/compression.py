@@ -78,6 +78,7 @@ class Exchange:
 class Compression(Experiment):
     """Compression: one model trained with its gradients summed by a codec, and the time of that on links of several rates."""
 
+    guide = "Kind compression: a model trained by a codec, on links of several rates"
     kind: str = key("compression", "what is done: compression", choices=("compression",))
     name: str = key("compression", "the results folder's name begins with it")
     world: str = key("local", "where: local (one process; what travels goes through the switch in virtual time)",

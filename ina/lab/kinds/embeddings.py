@@ -81,6 +81,7 @@ class Cached:
 class Embeddings(Mailing):
     """Embeddings that workers cache with bounded staleness, in virtual time."""
 
+    guide = "Kind embeddings: a table that workers cache"
     kind: str = key("embeddings", "what is done: embeddings", choices=("embeddings",))
     name: str = key("embeddings", "the results folder's name begins with it")
     servers: int = key(4, "hosts that are parameter servers, each with a range of the embeddings", Range(1, 1024))

@@ -86,6 +86,7 @@ class Experts(Routed):
 
     streams = len(JOBS)
 
+    guide = "A mixture of experts"
     kind: str = key("experts", "what is done: experts", choices=("experts",))
     name: str = key("experts", "the results folder's name begins with it")
     experts: int = key(64, "of all workers, each of which has as many", Range(2, 1 << 15, "their numbers have 15 bits"))

@@ -100,6 +100,11 @@ class Served:
 class Parameters(Mailing, Computing):
     """Training with a key-value parameter server, in virtual time."""
 
+    meanings = {
+        "staleness": "How many iterations ago the first one was of which an iteration's values lack a push; 0: they lack none.",
+        "stalest": "The largest staleness of an iteration's values.",
+    }
+    guide = "Kind parameters: a key-value parameter server"
     kind: str = key("parameters", "what is done: parameters", choices=("parameters",))
     name: str = key("parameters", "the results folder's name begins with it")
     algorithm: str = key("parameter-server", "what is measured; the switch stands beside it",

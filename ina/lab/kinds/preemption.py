@@ -102,6 +102,7 @@ class Preempted:
 class Preemption(Networked):
     """Steps of a training whose workers are taken away and come back, in virtual time."""
 
+    guide = "Kind preemption: workers that are taken away and come back"
     kind: str = key("preemption", "what is done: preemption", choices=("preemption",))
     name: str = key("preemption", "the results folder's name begins with it")
     workers: int = key(8, "workers, each at a host of its own", limits.WORKERS)

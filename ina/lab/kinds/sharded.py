@@ -100,6 +100,11 @@ class Step:
 class Sharded(Routed):
     """A fully sharded training step's communication, in virtual time or in the testbed."""
 
+    meanings = {
+        "time": "S is the bytes of all parameters, B the rate of a link: 1 is the time in which a link sends all "
+                "parameters once.",
+    }
+    guide = "A sharded step"
     kind: str = key("sharded", "what is done: sharded", choices=("sharded",))
     name: str = key("sharded", "the results folder's name begins with it")
     world: str = key("virtual", "where: virtual (the event clock; every run of one seed is equal to the bit), or testbed "

@@ -80,6 +80,10 @@ class Shares:
 class Sharing(Simulated):
     """Jobs that share one switch in virtual time, with fewer aggregators than they need, or with a slow worker."""
 
+    meanings = {
+        "dropped": "Packets that came to a full queue of the switch; their workers send them again.",
+    }
+    guide = "Kind sharing: jobs at one switch that has too little for all"
     kind: str = key("sharing", "what is done: sharing", choices=("sharing",))
     name: str = key("sharing", "the results folder's name begins with it")
     world: str = key("virtual", simulated.WORLD, choices=("virtual",))

@@ -89,6 +89,7 @@ class Steps:
 class Stragglers(Offering):
     """Steps of training whose sums are of the first workers that are ready, in virtual time."""
 
+    guide = "Stragglers that are predicted"
     kind: str = key("stragglers", "what is done: stragglers", choices=("stragglers",))
     name: str = key("stragglers", "the results folder's name begins with it")
     dynamic: bool = key(False, "how many are enough each worker chooses for each sum, from `least` on, by earlier sums' times")

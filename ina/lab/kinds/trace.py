@@ -79,6 +79,7 @@ class Replayed:
 class Trace(Networked):
     """Chakra's execution traces in virtual time: ranks compute and communicate as recorded, all-reduces by any algorithm."""
 
+    guide = "Kind trace: Chakra's execution traces"
     kind: str = key("trace", "what is done: trace", choices=("trace",))
     name: str = key("trace", "the results folder's name begins with it")
     workers: int = key(0, "ranks; 0: as many as there are files", limits.WORKERS)

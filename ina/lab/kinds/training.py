@@ -148,6 +148,7 @@ class Run:
 class Training(Placed):
     """Training: one model, trained by each back end in turn."""
 
+    guide = "Kind training: a model trained by each back end"
     kind: str = key("training", "what is done: training", choices=("training",))
     name: str = key("fashion-mnist", "the results folder's name begins with it")
     world: str = key("local", "where: local (processes on this machine) or testbed (hosts of a Mininet network)",

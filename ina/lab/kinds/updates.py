@@ -106,6 +106,12 @@ class Trained:
 class UpdateTraining(Sending, Computing):
     """Training by updates that wait before a slow wire to their server, in virtual time."""
 
+    meanings = {
+        "dropped": "Share of the updates that came to a full queue in which none could take them in.",
+        "staleness": "Updates that the server applied between the parameters that an update was computed at and its own turn.",
+        "stalest": "The largest staleness of an update.",
+    }
+    guide = "Kind updates: a queue that merges what waits"
     kind: str = key("updates", "what is done: updates", choices=("updates",))
     name: str = key("updates", "the results folder's name begins with it")
     algorithm: str = key("in-network", "what is measured: in-network", choices=("in-network",))

@@ -70,6 +70,7 @@ class Training:
 class Workload(Networked):
     """Trainings in virtual time: layers compute for the times that a file gives, DDP's buckets are reduced meanwhile."""
 
+    guide = "Kind workload: trainings in virtual time"
     kind: str = key("workload", "what is done: workload", choices=("workload",))
     name: str = key("workload", "the results folder's name begins with it")
     layers: str = key("fashion-mnist", "a CSV file of layers, or one of workloads/ by its name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ina.base import settings
+from ina.base.settings import ConfigError
 from ina.lab.kind import Curve, Experiment
 from ina.lab.results import report
 from ina.lab.results.record import Result, ResultsError, load, read_json
@@ -47,9 +50,12 @@ class Group:
         """Back ends or jobs that any of the results has."""
         return {report.row_name(summary) for _, summary in self.rows()}
 
-    def line(self, result: Result, summary: dict, by: Sequence[str]) -> str:
-        """Returns the name of a row's line in a plot with a line for each combination of the values of keys ``by``."""
+    def line(self, result: Result, summary: dict, by: Sequence[str], across: str | None = None) -> str:
+        """Returns the name of a row's line in a plot over key ``across`` with a line for each combination of the values of keys
+        ``by``, and for each back end or job, unless ``across`` has these."""
         parts = [f"{key} {format_value(getattr(result.config, key), key)}" for key in by]
+        if across is not None and all(getattr(each.config, across) == report.row_name(row) for each, row in self.rows()):
+            return ", ".join(parts) or self.kind.kind
         if len(self.names) > 1 or not parts:
             parts.append(report.row_name(summary))
         return ", ".join(parts)
@@ -111,8 +117,26 @@ def grouped(results: Sequence[Result]) -> list[Group]:
         chosen = [result for result in results if type(result.config) is kind]
         configs = [result.config.as_dict() for result in chosen]
         keys = [key for key in configs[0] if key not in ("name", "backends") and any(c[key] != configs[0][key] for c in configs)]
-        groups.append(Group(kind, chosen, keys))
+        groups.append(Group(kind, chosen, _without_derived(kind, chosen, keys)))
     return groups
+
+
+def _without_derived(kind: type[Experiment], results: Sequence[Result], keys: Sequence[str]) -> list[str]:
+    """Returns those of the keys whose values do not all follow from the others': no axis, and nothing that tells runs apart."""
+    left: dict[str, object] = {}
+    for key in keys:
+        more = {**left, key: settings.keys(kind)[key].default}
+        if all(_follows(result.config, more) for result in results):
+            left = more
+    return [key for key in keys if key not in left]
+
+
+def _follows(config: Experiment, left: dict[str, object]) -> bool:
+    """Returns True if the experiment is the same where these keys are ``left`` to the others."""
+    try:
+        return dataclasses.replace(config, **left).resolved().as_dict() == config.as_dict()
+    except ConfigError:
+        return False
 
 
 def _identity(group: Group) -> tuple[list[str], list[list[str]]]:
@@ -219,7 +243,7 @@ def lines_of(group: Group, across: str | None, figure: str, by: Sequence[str] = 
         if y is None:
             continue
         x = getattr(result.config, across) if across else result.path.name
-        lines.setdefault(group.line(result, summary, by), []).append((x, y))
+        lines.setdefault(group.line(result, summary, by, across), []).append((x, y))
     return lines
 
 
@@ -417,8 +441,8 @@ def page(title: str, about: str, results: Sequence[Result]) -> str:
             [*identity, *report.cells(columns, summary)]
             for identity, (_, summary) in zip(identities, group.rows(), strict=True)
         ]
-        parts += [report.html_figures(_plots(group)), report.html_table(head, rows),
-                  report.html_caution([summary for _, summary in group.rows()]), report.html_words(columns)]
+        parts += [report.html_guide(group.kind), report.html_figures(_plots(group)), report.html_table(head, rows),
+                  report.html_caution([summary for _, summary in group.rows()]), report.html_words(group.kind, columns)]
         same = {k: v for k, v in group.results[0].config.as_dict().items() if k not in group.keys}
         summary = f"The same in all {group.kind.kind} runs"
         parts.append(f"<details><summary>{summary}</summary>{report.definition_table(same)}</details>")

@@ -173,11 +173,18 @@ def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<div class=wide><table><tr>{first}</tr>{rest}</table></div>"
 
 
-def html_words(shown: Sequence[Row]) -> str:
-    """Returns what the table's headings mean, as far as they need words."""
-    terms = [(heading, WORDS[key]) for key, heading, _, _ in shown if key in WORDS]
+def html_words(kind: type[Experiment], shown: Sequence[Row]) -> str:
+    """Returns what the headings of a kind's table mean, as far as they need words."""
+    words = {**WORDS, **kind.meanings}
+    terms = [(heading, words[key]) for key, heading, _, _ in shown if key in words]
     items = "".join(f"<dt>{html.escape(heading)}</dt><dd>{html.escape(text)}</dd>" for heading, text in terms)
     return f"<details><summary>What the headings mean</summary><dl>{items}</dl></details>" if items else ""
+
+
+def html_guide(kind: type[Experiment]) -> str:
+    """Returns where the guide says what a kind models, and what it does not."""
+    text = kind.guidance()
+    return f"<p>What is modelled, what is not, and after which papers: {html.escape(text)}.</p>" if text else ""
 
 
 def html_figures(plots: Sequence[tuple[str, str]]) -> str:
@@ -211,7 +218,8 @@ def page(
     figures = html_figures([*config.figures(runs), *plots])
     return html_page(
         config.name,
-        f"<p>{config.describe(runs)}</p>{html_table(head, rows)}{html_caution(summaries)}{html_words(shown)}"
+        f"<p>{config.describe(runs)}</p>{html_guide(type(config))}"
+        f"{html_table(head, rows)}{html_caution(summaries)}{html_words(type(config), shown)}"
         f"{compared}{figures}{stats}"
         f"<details><summary>Configuration</summary>{definition_table(config.as_dict())}</details>"
         f"<details><summary>Machine and versions</summary>{definition_table(folder.environment)}</details>",

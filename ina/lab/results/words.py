@@ -1,4 +1,5 @@
-"""Meanings of the tables' figures, a sentence each: by their keys in a summary, where a heading does not say all."""
+"""Meanings of the tables' figures, a sentence each: by their keys in a summary, where a heading does not say all. A kind whose
+figure means something else has its own (`meanings`)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,6 @@ WORDS = {
     "aggregated": "Share of the packets that the switch added up, rather than pass on to a parameter server.",
     "server_load": "Packets that a parameter server received for each packet of a worker: 1 if all are added up, n if none is.",
     "queue_kb": "The longest queue of the switch, of all its ports.",
-    "dropped": "Packets that came to a full queue; of updates the share that came to one, or was too stale to be sent.",
     "compute_ms": "Time in which the slowest worker computed.",
     "reduce_ms": "Time in which an all-reduce was under way, behind compute or not.",
     "exposed_ms": "Time in which the slowest worker waited for the network and computed nothing.",

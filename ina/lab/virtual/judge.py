@@ -51,6 +51,11 @@ class Judge:
         if (known := self.leasts.setdefault(number, least)) != least:
             raise WrongSum(f"sum {number}: {least} workers are enough for worker {worker}, for others {known}")
 
+    def range_of_enough(self) -> list[int]:
+        """Returns the fewest and the most workers that were enough for a sum that is over."""
+        enough = [self.leasts.get(number, self.enough) for number in self.sets]
+        return [min(enough), max(enough)]
+
     def choose(self, version: int, worker: int, chosen: list[int]) -> None:
         """Notes who computes at a version as one of the workers has it. Raises WrongSum: others have it otherwise."""
         if (known := self.chosen.setdefault(version, chosen)) != chosen:
