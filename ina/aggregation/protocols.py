@@ -3,6 +3,7 @@
     switchml                       p4/switchml.p4, host/protocol/switchml.c (listed in host/protocol/protocols.h),
     ina/aggregation/entries/switchml.py
     examples/lockstep/lockstep.p4  the user's own: lockstep.c and lockstep.py lie beside it; the worker is compiled when needed
+    toy                            a package's: its entry point `toy` of the group `ina.protocols` is the path of such a toy.p4
 
 docs/guide/new-protocol.md shows how to add one.
 """
@@ -11,8 +12,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from ina.base import abi, native, paths
 from ina.base.native import CData, ffi, lib
 
 DEFAULT = "switchml"
+GROUP = "ina.protocols"  # of entry points
 OFFERING = "quorum"  # where none is named and sums are of those workers that can contribute
 SUM, MAX, OWN = lib.INA_SUM, lib.INA_MAX, lib.INA_OWN
 CHECKS = ("off", "sum", "keyed")  # how check words are made: the option `check` of a protocol (host/protocol/check.h)
@@ -35,7 +38,7 @@ def named(name: str) -> CData:
     """Returns the ``const struct ina_protocol *``. ValueError: there is no protocol of that name, or its worker does not
     compile."""
     if is_own(name):
-        return _load(Path(name).resolve())
+        return _load(own_path(name))
     protocol = lib.ina_protocol_named(name.encode())
     if protocol == ffi.NULL:
         raise ValueError(f"protocol: {name!r}, expected {expected()}")
@@ -44,13 +47,74 @@ def named(name: str) -> CData:
 
 def expected() -> str:
     """Returns the possible names of protocols, for messages."""
-    return f"one of {', '.join(names())}, or the path of a .p4 file beside which its worker (.c) and entries (.py) lie"
+    known = ", ".join([*names(), *(name for name in _entry_points() if name not in names())])
+    return f"one of {known}, or the path of a .p4 file beside which its worker (.c) and entries (.py) lie"
 
 
 def is_own(name: str) -> bool:
-    """Returns True for a user's own protocol: the path of its program."""
-    program = Path(name)
+    """Returns True for a protocol that is not of this package: the path of a user's program, or the name of another package's."""
+    return _is_program(Path(name)) or (name not in names() and name in _entry_points())
+
+
+def own_path(name: str) -> Path:
+    """Returns the program, an absolute path, of a protocol for which ``is_own`` is true. ValueError: the package that has it
+    cannot be used; it is named."""
+    return Path(name).resolve() if _is_program(Path(name)) else _installed(name)
+
+
+def installed() -> tuple[str, ...]:
+    """Returns the names of the protocols that other packages have, also of those that cannot be used."""
+    return tuple(_entry_points())
+
+
+def check_name(name: str) -> None:
+    """Raises ValueError: there is no protocol of this name, or it is several packages', this one's among them."""
+    if name in names() and (packages := _entry_points().get(name)):
+        raise ValueError(f"{name!r} is a protocol of ina, and {_packages(packages)} has an entry point of this name in the group "
+                         f"{GROUP}: rename that one, or uninstall the package")
+    if name not in names() and not is_own(name):
+        raise ValueError(f"expected {expected()}")
+    if is_own(name):
+        own_path(name)
+
+
+def _is_program(program: Path) -> bool:
     return program.suffix == ".p4" and all(program.with_suffix(suffix).is_file() for suffix in (".p4", ".c", ".py"))
+
+
+@functools.cache
+def _entry_points() -> dict[str, list[metadata.EntryPoint]]:
+    """Returns the entry points of the group, by name; it takes milliseconds."""
+    points: dict[str, list[metadata.EntryPoint]] = {}
+    for point in metadata.entry_points(group=GROUP):
+        points.setdefault(point.name, []).append(point)
+    return points
+
+
+def _packages(points: Iterable[metadata.EntryPoint]) -> str:
+    distributions = [point.dist for point in points]
+    return "package " + " and ".join(f"{each.name} {each.version}" if each else "unknown" for each in distributions)
+
+
+@functools.cache
+def _installed(name: str) -> Path:
+    """Returns the program of another package's protocol. Raises ValueError, which names the package."""
+    point, *others = _entry_points()[name]
+    where = f"{_packages([point])}, entry point {name} = {point.value!r} in the group {GROUP}"
+    if others:
+        raise ValueError(f"{_packages([point, *others])} each have a protocol {name!r}: uninstall all but one")
+    try:
+        value = point.load()
+    except Exception as error:  # whatever the package's module raises
+        raise ValueError(f"{where}: cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(value, (str, os.PathLike)):
+        raise ValueError(f"{where}: is of type {type(value).__name__}, expected the path of {name}.p4 (str or Path)")
+    path = Path(value).resolve()
+    if path.name != f"{name}.p4":
+        raise ValueError(f"{where}: is {path}, expected a file {name}.p4, whose name is the protocol's")
+    if missing := [each.name for each in map(path.with_suffix, (".p4", ".c", ".py")) if not each.is_file()]:
+        raise ValueError(f"{where}: {path.parent} lacks {', '.join(missing)}: a protocol is a program, a worker and entries")
+    return path
 
 
 def frame_bytes(name: str, values: int) -> int:
@@ -185,7 +249,7 @@ def program(name: str, twin: str = "") -> Path:
     ValueError: there is no protocol of that name.
     """
     named(name)
-    path = Path(name) if is_own(name) else paths.p4_dir() / f"{name}.p4"
+    path = Path(name) if _is_program(Path(name)) else own_path(name) if is_own(name) else paths.p4_dir() / f"{name}.p4"
     return path.parent / twin / path.name
 
 

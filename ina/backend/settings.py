@@ -163,10 +163,10 @@ class Settings:
         found = sources(options)
         keys = found.read()
         protocol = keys.protocol
-        if protocols.is_own(protocol):
-            protocol = str(Path(protocol).resolve())
-        elif protocol and protocol not in protocols.names():
-            found.wrong("protocol", f"expected {protocols.expected()}")
+        if protocol:
+            with found.errors("protocol"):
+                protocols.check_name(protocol)
+                protocol = str(protocols.own_path(protocol)) if protocols.is_own(protocol) else protocol
         if keys.values not in DEFAULT.values:
             found.wrong("values", f"expected one of {', '.join(map(str, DEFAULT.values))}")
         if keys.slots < 1 or keys.slots & (keys.slots - 1) or keys.slots > 8192:

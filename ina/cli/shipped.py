@@ -40,15 +40,23 @@ def program_files() -> dict[str, Path]:
 
 
 def program_path(text: str) -> Path:
-    """Returns the path of a program: one of the package for a name without an ending that is no file here, else the text's.
+    """Returns the path of a program: one of the package, or of another package's protocol, for a name without an ending that is
+    no file here, else the text's.
 
-    Raises argparse.ArgumentTypeError: there is no program of that name."""
+    Raises argparse.ArgumentTypeError: there is no program of that name, or another package's cannot be used."""
+    from ina.aggregation import protocols
+
     if not text:
         raise argparse.ArgumentTypeError("an empty name: expected that of a file or folder, such as ./name")
     path = Path(text)
     programs = program_files()
     if path.suffix or path.is_file() or (path.exists() and text not in programs):
         return path
+    if text not in programs and text in protocols.installed():
+        try:
+            return protocols.own_path(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
     if text not in programs:
         raise argparse.ArgumentTypeError(f"no file {text!r} here, and no program of that name{nearest(text, programs)}; "
                                          "ina programs lists them")
@@ -63,14 +71,25 @@ def _about(source: str) -> str:
 
 
 def _programs(args: argparse.Namespace) -> int:
+    from ina.aggregation import protocols
+
     programs = program_files()
     if args.name is None:
         if args.path:
             raise ValueError("--path: expected a program's name before it; ina programs lists them")
-        width = max(map(len, programs))
+        width = max(map(len, [*programs, *protocols.installed()]))
         for name, path in programs.items():
             print(f"{name:<{width}}  {_about(path.read_text(encoding='utf-8'))}")
+        for name in protocols.installed():
+            try:
+                protocols.check_name(name)
+                about = _about(protocols.own_path(name).read_text(encoding="utf-8"))
+            except ValueError as error:
+                about = f"cannot be used: {error}"
+            print(f"{name:<{width}}  {about}")
         return 0
+    if args.name not in programs and args.name in protocols.installed():
+        programs = {args.name: protocols.own_path(args.name)}
     if args.name not in programs:
         raise ValueError(f"no program {args.name!r}{nearest(args.name, programs)}; ina programs lists them")
     path = programs[args.name]

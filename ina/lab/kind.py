@@ -192,10 +192,8 @@ class Experiment:
     def _wrong_protocol(self) -> Iterator[Problem]:
         """Checks that the protocol exists; a user's own must compile, and have all parts of a protocol."""
         where = f"protocol = {self.protocol!r}"
-        if self.protocol not in protocols.names() and not protocols.is_own(self.protocol):
-            yield Problem("protocol", f"{where}: expected {protocols.expected()}")
-            return
         try:
+            protocols.check_name(self.protocol)
             program_named(self.protocol)
         except ValueError as error:
             yield Problem("protocol", f"{where}: {error}")

@@ -43,7 +43,7 @@ def program_named(name: str) -> JobProgram:
     (file, line)."""
     protocols.named(name)
     if protocols.is_own(name):
-        return _own(Path(name).resolve())
+        return _own(protocols.own_path(name))
     module = f"{__name__}.{name}"
     if find_spec(module) is None:
         raise ValueError(f"there is no controller for the protocol {name!r}: no file ina/aggregation/entries/{name}.py")
