@@ -257,7 +257,8 @@ class Network(Closing):
 
     def amend(self, ticket: int, source: np.ndarray | None = None, *, least: int | None = None, never: bool = False) -> bool:
         """Says more of a sum with an offer, now: here is its ``source``, this worker ``never`` has one, or ``least`` contributors
-        are enough. Returns False: it is over. ValueError: its offer is not to be changed so, as it has been before."""
+        are enough. Returns False: it is over. ValueError: its offer is not to be changed so, as it has been before, or its
+        machine has been stopped."""
         if (asked := self._offers.get(ticket)) is None:
             return False
         machine, tensor = asked
@@ -265,7 +266,10 @@ class Network(Closing):
         terms, address = amended(tensor, None if source is None else source.ctypes.data, least, never)
         result = lib.ina_emulator_amend(self.pointer, machine, ticket, terms, address)
         if result == -errno.ENOENT:
-            return False  # it is complete, and its completion waits to be read
+            return False  # it is complete, and its completion waits to be read; or it fails with its job
+        if result == -errno.ESRCH:
+            raise ValueError(f"tensor {ticket}: machine {machine} has been stopped, and its tensors never complete; expected one "
+                             "that runs")
         if result < 0:
             raise ValueError(f"tensor {ticket}: its offer is not to be changed so")
         tensor.offer = terms[0]
@@ -281,10 +285,16 @@ class Network(Closing):
 
     def run(self, until: int = NEVER - 1, max_events: int = NEVER) -> bool:
         """Runs to `until` (ps) or until nothing is left, which returns True: no event, and no action other than those that only
-        watch, which wait for the next run that has some. Executes the actions that are due meanwhile."""
+        watch, which wait for the next run that has some. Executes the actions that are due meanwhile.
+
+        A run that stops at completions ends before anything else happens: what is planned for their time waits for the next.
+        """
         while self._agenda and self._agenda[0][0] <= until:
             due, before = self._agenda[0][0], self.events
-            if self._run(max(due, self.now), max_events):
+            end = self._run(max(due, self.now), max_events)
+            if end == lib.INA_RUN_COMPLETION:
+                return False
+            if end == lib.INA_RUN_IDLE:
                 if not self._awaited:
                     return True
                 self._idle(max(due, self.now))
@@ -294,14 +304,14 @@ class Network(Closing):
             *_, action, is_awaited = heapq.heappop(self._agenda)
             self._awaited -= is_awaited
             action()
-        if not self._run(until, max_events):
+        if self._run(until, max_events) != lib.INA_RUN_IDLE:
             return False
         if self._awaited:
             self._idle(until)
         return not self._awaited
 
-    def _run(self, until: int, max_events: int) -> bool:
-        return bool(self._check(lib.ina_emulator_run(self.pointer, until, max_events), "emulator"))
+    def _run(self, until: int, max_events: int) -> int:
+        return self._check(lib.ina_emulator_run(self.pointer, until, max_events), "emulator")
 
     def _idle(self, time: int) -> None:
         self._check(lib.ina_emulator_idle(self.pointer, time), "emulator")
@@ -314,7 +324,7 @@ class Network(Closing):
         self._awaited += not watches
 
     def stop_at_completions(self) -> None:
-        """Makes `run` also end, with False, when there are completions."""
+        """Makes `run` also end, with False, while there are completions to read: before actions of that time."""
         lib.ina_emulator_stop_at_completions(self.pointer, 1)
 
     def completions(self) -> list[Completion]:

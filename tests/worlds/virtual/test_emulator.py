@@ -284,6 +284,29 @@ def test_an_action_comes_behind_the_events_of_its_time_in_runs_of_any_length(pro
     assert [run(end, most) for most in (1, 2, 3, 7)] == [whole] * 4
 
 
+def test_a_run_that_stops_at_completions_does_nothing_planned_for_their_time(program):
+    """What reads completions may change what an action of that time finds, so the run ends first: at a time of its own, at one
+    that is over, and where only the second of two completions has been waited for."""
+    with star(program) as net:
+        job, rng, times = admit(net, 2), np.random.default_rng(1), []
+        net.submit_all(job, [random_int32(rng, 64) for _ in range(2)])
+        assert net.run()
+        end = net.completions()[0].time
+    with star(program) as net:
+        job = admit(net, 2)
+        net.stop_at_completions()
+        net.submit_all(job, [random_int32(np.random.default_rng(1), 64) for _ in range(2)])
+        for at in (end - 1, end, 0):
+            net.plan(at, lambda: times.append(net.now))
+        finished = 0
+        while finished < 2:
+            assert not net.run() and not net.run() and times == [0, end - 1]
+            done = net.completions()
+            finished += len(done)
+            assert done and {each.time for each in done} == {end}
+        assert net.run() and times == [0, end - 1, end]
+
+
 def test_a_time_that_the_emulator_does_not_have_is_said_to_be_none(program):
     with star(program) as net:
         job = admit(net, 2)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from capabilities import need
 
+from ina.aggregation.worker.errors import JobTimeout
 from ina.aggregation.worker.offer import Offer
 from ina.base import paths
 from ina.net.ports import PS
@@ -69,6 +70,25 @@ def test_an_offer_is_changed_only_as_it_may_be(fabric, job):
     fabric.run()
     assert sorted(each.ticket for each in fabric.completions()) == [first, *others]
     assert np.array_equal(out, 3 * source)
+
+
+def test_an_offer_of_a_stopped_machine_is_said_to_be_one(fabric, job):
+    first = fabric.submit(job.machines[0], None, np.empty(40, np.int32), offer=Offer(3))
+    fabric.run(fabric.now + PS // 1000)
+    fabric.stop_machine(job.machines[0])
+    with pytest.raises(ValueError, match=rf"tensor {first}: machine {job.machines[0]} has been stopped"):
+        fabric.amend(first, np.zeros(40, np.int32))
+
+
+def test_an_offer_of_a_job_that_fails_is_over(fabric, job):
+    """The others never come: the first tensor fails, and with it one that is submitted later."""
+    first = fabric.submit(job.machines[0], np.zeros(40, np.int32), offer=Offer(3))
+    later = fabric.submit(job.machines[0], None, np.empty(40, np.int32), offer=Offer(3), at=5 * PS)
+    fabric.run(4 * PS)
+    assert [(each.ticket, type(each.event.error())) for each in fabric.completions()] == [(first, JobTimeout)]
+    assert not fabric.amend(later, np.zeros(40, np.int32))
+    fabric.run()
+    assert [each.ticket for each in fabric.completions()] == [later]
 
 
 def test_more_sums_than_a_worker_has_room_for_wait_their_turn(fabric, job):

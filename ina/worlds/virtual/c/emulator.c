@@ -414,15 +414,15 @@ int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_event
 {
     for (uint64_t done = 0; done < max_events && !em->error;) {
         if (em->stop_at_completions && em->completion_read < em->completion_count)
-            return 0;
+            return INA_RUN_COMPLETION;
         uint32_t timer = 0;
         uint64_t due = ina_timers_first(&em->timers, &timer);
         uint64_t next = ina_calendar_first(&em->calendar);
         if (due == UINT64_MAX && next == UINT64_MAX)
-            return 1;
+            return INA_RUN_IDLE;
         if ((next <= due ? next : due) > until) {
             em->now = until > em->now ? until : em->now;
-            return 0;
+            return INA_RUN_MORE;
         }
         unsigned n = 1;
         if (next <= due) {

@@ -112,13 +112,17 @@ int ina_emulator_stop_machine(struct ina_emulator *em, uint32_t machine);
  * order; one waits while INA_MAX_OPS are in flight. Buffers stay valid until its completion is read. */
 int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const struct ina_tensor *tensor, uint64_t at);
 /* Says more of the offer of a chosen tensor that has not completed (struct ina_tensor), now: `in` has its values from now on, if the offer says
- * GIVE. 0, -ENOENT: there is no such tensor, or it has completed; -EINVAL: no such machine or change. */
+ * GIVE. 0, -ENOENT: there is no such tensor, or it has completed, or fails with its job; -ESRCH: the machine has ended; -EINVAL: no such machine
+ * or change. */
 int ina_emulator_amend(struct ina_emulator *em, uint32_t machine, uint64_t ticket, const struct ina_offer *offer, const void *in);
-/* Runs until no event is left (1), or the next event is later than `until` or max_events have been handled (0). */
+/* Ends of a run: the next event is later than `until` or max_events have been handled; no event is left; a completion waits to be read, and
+ * runs stop there. */
+enum ina_run_end { INA_RUN_MORE = 0, INA_RUN_IDLE = 1, INA_RUN_COMPLETION = 2 };
+/* Runs on. enum ina_run_end, or -errno. */
 int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_events);
 /* Lets time pass to `time` while nothing happens. 0, -EBUSY: an event is left. */
 int ina_emulator_idle(struct ina_emulator *em, uint64_t time);
-/* Makes runs also end (0) when a completion waits to be read. */
+/* Makes runs also end when a completion waits to be read. */
 void ina_emulator_stop_at_completions(struct ina_emulator *em, int stop);
 uint64_t ina_emulator_now(const struct ina_emulator *em);
 int ina_emulator_completions(struct ina_emulator *em, struct ina_completion *out, int max); /* oldest first, once */

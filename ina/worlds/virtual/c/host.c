@@ -414,11 +414,13 @@ int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const str
 
 int ina_emulator_amend(struct ina_emulator *em, uint32_t machine, uint64_t ticket, const struct ina_offer *offer, const void *in)
 {
-    if (machine >= em->machines || em->machine[machine]->stopped || !em->machine[machine]->protocol->offers || !ticket)
+    if (machine >= em->machines || !em->machine[machine]->protocol->offers || !ticket)
         return -EINVAL;
     struct ina_machine *m = em->machine[machine];
+    if (m->stopped)
+        return -ESRCH;
     if (m->failed)
-        return 0; /* the job is over */
+        return -ENOENT;
     for (struct ina_submission *s = m->first; s; s = s->next) {
         if (s->ticket == ticket && s->tensor.part == INA_PART_CHOSEN) {
             s->tensor.offer = *offer;
