@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -324,15 +325,37 @@ def test_folder_holds_config_environment_and_metrics(tmp_path):
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize(("argv", "module", "pasted"), [
-    (["/a b/bin/ina", "run", "a b.toml"], None, "ina run 'a b.toml'"),
-    (["/a/ina/cli/__main__.py", "run"], "ina.cli.__main__", "python -m ina.cli run"),
-    (["sweeps/mine.py", "--loss", "0.1"], None, "python sweeps/mine.py --loss 0.1"),
+@pytest.mark.parametrize(("original", "argv", "module", "pasted"), [
+    (["PYTHON", "BIN/ina", "run", "a b.toml"], ["BIN/ina", "run", "a b.toml"], None, "ina run 'a b.toml'"),
+    (["PYTHON", "-m", "ina.cli", "run"], ["/a/ina/cli/__main__.py", "run"], "ina.cli.__main__", "python -m ina.cli run"),
+    (["PYTHON", "sweeps/mine.py", "--loss", "0.1"], ["sweeps/mine.py", "--loss", "0.1"], None,
+     "python sweeps/mine.py --loss 0.1"),
+    (["PYTHON", "-O", "./mine", "1"], ["./mine", "1"], None, "python -O ./mine 1"),
+    (["PYTHON", "ina", "1"], ["ina", "1"], None, "python ina 1"),  # a script here, not the one of this name on the path
+    (["PYTHON", "-c", "import mine", "1"], ["-c", "1"], None, "python -c 'import mine' 1"),
 ])
-def test_the_command_of_a_run_can_be_pasted(monkeypatch, argv, module, pasted):
-    monkeypatch.setattr(sys, "argv", argv)
+def test_the_command_of_a_run_can_be_pasted(tmp_path, monkeypatch, original, argv, module, pasted):
+    folder = tmp_path / "a b" / "bin"
+    folder.mkdir(parents=True)
+    for name in ("ina", "python"):
+        (folder / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    for name, words in (("orig_argv", original), ("argv", argv)):
+        monkeypatch.setattr(sys, name, [word.replace("BIN", str(folder)) for word in words])
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", module and SimpleNamespace(name=module))
+    monkeypatch.chdir(tmp_path)
     assert record.command() == pasted
+    monkeypatch.setenv("PATH", "")
+    assert record.command().startswith(shlex.quote(sys.executable)), "elsewhere, nobody finds it by its name"
+
+
+@pytest.mark.build
+def test_a_pasted_command_runs_a_script_of_any_name_with_the_same_words(tmp_path):
+    script = tmp_path / "my run"
+    script.write_text("import sys\nfrom ina.lab.results import record\nprint(sys.argv, record.command())\n")
+    first = subprocess.check_output([sys.executable, script.name, "a b", "'"], cwd=tmp_path, text=True)
+    assert subprocess.check_output(first.rpartition("] ")[2], shell=True, cwd=tmp_path, text=True) == first
 
 
 @pytest.mark.build

@@ -16,6 +16,7 @@ import math
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -94,12 +95,18 @@ def environment() -> dict[str, object]:
 
 def command() -> str:
     """Returns the command line of this process, to be pasted into a shell in the same folder."""
-    program, spec = sys.argv[0], getattr(sys.modules["__main__"], "__spec__", None)
+    program, spec = Path(sys.argv[0]), getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None:  # python -m
-        head = ["python", "-m", spec.name.removesuffix(".__main__")]
-    else:
-        head = ["python", program] if program.endswith(".py") else [Path(program).name]
-    return shlex.join([*head, *sys.argv[1:]])
+        return shlex.join([_python(), "-m", spec.name.removesuffix(".__main__"), *sys.argv[1:]])
+    on_path = shutil.which(program.name)
+    if on_path is not None and program.exists() and Path(on_path).samefile(program):
+        return shlex.join([program.name, *sys.argv[1:]])
+    return shlex.join([_python(), *sys.orig_argv[1:]])  # a script, or -c, with the interpreter's options
+
+
+def _python() -> str:
+    """Returns the shell's word for this interpreter: its path, where `python` is none or another one."""
+    return "python" if shutil.which("python") == sys.executable else sys.executable
 
 
 def switch_versions(config: Experiment) -> dict[str, dict[str, str]]:
