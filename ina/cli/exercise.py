@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from ina.base.bounds import real
+from ina.base.csv_text import csv_text
 from ina.cli.errors import reported
 
 
@@ -114,9 +114,8 @@ def _check(args: argparse.Namespace) -> int:
 
     fixed = step.named(args.step) if args.step else None
     programs = _programs(args.paths)
-    table = csv.writer(sys.stdout, lineterminator="\n")
     if args.csv:
-        table.writerow(["program", "step", "verdict", "passed", "tests", "first"])
+        sys.stdout.write(csv_text([["program", "step", "verdict", "passed", "tests", "first"]]))
     status = 0
     for position, program in enumerate(programs):
         try:
@@ -126,8 +125,8 @@ def _check(args: argparse.Namespace) -> int:
             verdict = check.Verdict("", check.STOPPED, str(error))
         status = max(status, {check.PASS: 0, check.STOPPED: 2 if not verdict.step else 1}.get(verdict.verdict, 1))
         if args.csv:
-            table.writerow([program, verdict.step, verdict.verdict, verdict.passed, len(verdict.results),
-                            "" if verdict.verdict == check.PASS else verdict.first()])
+            sys.stdout.write(csv_text([[program, verdict.step, verdict.verdict, verdict.passed, len(verdict.results),
+                                        "" if verdict.verdict == check.PASS else verdict.first()]]))
             sys.stdout.flush()
         else:
             print(*([""] if position else []), *check.lines(str(program), verdict), sep="\n", flush=True)

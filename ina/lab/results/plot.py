@@ -6,8 +6,6 @@ bars, or their mean with its standard deviation. A distribution (CDF) has all re
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -15,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
+from ina.base.csv_text import csv_text
 from ina.base.extras import extra
 from ina.lab.kind import Experiment, Row
 from ina.lab.results import compare, report
@@ -148,15 +147,11 @@ def _values(kind: type[Experiment], results: Sequence[Result], key: str) -> str:
 
 def table(plot: Plot) -> str:
     """Returns the plot's points as CSV, one row each."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
     if plot.across is None:
-        writer.writerow(["line", plot.heading, "share"])
-        writer.writerows([line, value, share] for line in plot.lines for value, share in plot.distribution(line))
-    else:
-        writer.writerow(["line", plot.across, plot.heading, "low", "high", "runs"])
-        writer.writerows([line, p.x, p.middle, p.low, p.high, p.count] for line in plot.lines for p in plot.points(line))
-    return stream.getvalue()
+        return csv_text([["line", plot.heading, "share"],
+                         *([line, value, share] for line in plot.lines for value, share in plot.distribution(line))])
+    return csv_text([["line", plot.across, plot.heading, "low", "high", "runs"],
+                     *([line, p.x, p.middle, p.low, p.high, p.count] for line in plot.lines for p in plot.points(line))])
 
 
 def write(plot: Plot, target: Path, size: str, logarithmic: Sequence[str] = (), look: str = "") -> None:

@@ -5,11 +5,10 @@ It is `results.csv` of a sweep, `ina report --output FILE.csv`, and `ina.experim
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 from ina.base import settings
+from ina.base.csv_text import csv_text
 from ina.lab.kind import kinds
 from ina.lab.results.record import Result
 
@@ -42,8 +41,4 @@ def _cell(value: object) -> Cell:
 def text(results: Sequence[Result]) -> str:
     """Returns the table as CSV; an empty cell is None."""
     table = rows(results)
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(table[0]) if table else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    return stream.getvalue()
+    return csv_text([table[0] if table else [], *(row.values() for row in table)])
