@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ina.base.bounds import whole
 from ina.cli.errors import reported
 
 
@@ -26,18 +25,18 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _port(text: str) -> int:
-    """Parses a UDP port, also one in hexadecimal, as P4 and the documentation write ports: 0xBEC8."""
+    """Parses a number, also one in hexadecimal, as P4 and the documentation write ports: 0xBEC8. Which ports there are, the
+    skeleton says."""
     try:
-        text = str(int(text, 16)) if text[:2] in ("0x", "0X") else text
+        return int(text, 16 if text[:2] in ("0x", "0X") else 10)
     except ValueError:
-        pass  # no number: the next line says what is expected
-    return whole(1024, 65535)(text)
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a UDP port, such as 48841 or 0xBEC9") from None
 
 
 def _new(args: argparse.Namespace) -> int:
     from ina.aggregation import skeleton
 
     folder = args.folder if args.folder is not None else Path(args.name)
-    for path in skeleton.write(args.name, folder, args.operation, args.port or skeleton.PORT):
+    for path in skeleton.write(args.name, folder, args.operation, skeleton.PORT if args.port is None else args.port):
         print(path)
     return 0

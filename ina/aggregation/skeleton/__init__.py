@@ -1,7 +1,8 @@
 """Protocols to begin with: the files of `ina protocol new`, made of the texts (*.in) of this folder.
 
 Each is complete: a switch program, its worker, its entries, a test, an experiment and a README. They differ in their operation, a
-row of `OPERATIONS`; examples/maximum and examples/majority are what this writes.
+row of `OPERATIONS`; examples/maximum and examples/majority are what this writes. examples/lockstep is the same less the
+operation: sums need no kind of values in a packet, and are also of floats. A test compares their lines.
 """
 
 from __future__ import annotations

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shlex
 import tomllib
 from collections import Counter
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +62,25 @@ def test_an_example_is_what_the_command_writes(name):
 
 
 @pytest.mark.build
+@pytest.mark.parametrize(("suffix", "own"), [
+    (".c", ["    uint8_t reserved;", "    f->reserved = 0;", "    .reductions = 1 << INA_SUM,"]),
+    (".p4", ["    bit<8>  reserved;", "#define STORE(i) value##i.write(meta.row, hdr.values.v##i);",
+             "#define ADD(i) { bit<32> old; value##i.read(old, meta.row); value##i.write(meta.row, old + hdr.values.v##i); }",
+             "            FOR_EACH_VALUE(ADD)", "#define LOAD(i) value##i.read(hdr.values.v##i, meta.row);"]),
+    (".py", []),
+])
+def test_lockstep_is_what_the_command_writes_less_the_operation(suffix, own):
+    """Sums need no kind of values in the packet, and take floats: each other line is the same in both, but for comments."""
+    made = skeleton.texts("lockstep", Path("examples/lockstep"), "maximum", 0xBEC0)[f"lockstep{suffix}"].splitlines()
+    example = (ROOT / "examples" / "lockstep" / f"lockstep{suffix}").read_text().splitlines()
+    changes = [change for change in SequenceMatcher(None, made, example, autojunk=False).get_opcodes() if change[0] != "equal"]
+    assert [line for *_, begin, end in changes for line in example[begin:end]
+            if not line.startswith(("/*", " *", '"""'))] == own
+    about = re.compile("kind|reduce|result|operation|largest|numpy|INT32|INA_MAX", re.IGNORECASE)
+    assert all(about.search("\n".join(made[begin:end])) for _, begin, end, *_ in changes)
+
+
+@pytest.mark.build
 @pytest.mark.parametrize(("name", "workers", "numbers"), [
     ("maximum", 2, EXTREMES), ("maximum", 3, (-(2**31), 0, 2**31 - 1)),
     ("majority", 2, EXTREMES), ("majority", 3, (-7, 0, 2**31 - 1)),
@@ -104,10 +125,13 @@ def test_ports_are_also_taken_in_hexadecimal(tmp_path, monkeypatch, capsys):
     assert cli.main(["protocol", "new", "mine", "--port", "0xbec9"]) == 0
     assert "const bit<16> MINE_PORT = 0xBEC9;" in Path("mine/mine.p4").read_text()
     assert "udp_port = 0xBEC9" in Path("mine/mine.py").read_text()
-    for text in ("0xports", "0x3FF", "0x10000", "BEC9"):
+    for text in ("0xports", "BEC9", "", "9" * 5000):
         with pytest.raises(SystemExit):
             cli.main(["protocol", "new", "other", "--port", text])
-        assert "1,024 to 65,535" in capsys.readouterr().err
+        assert f"{text!r}: expected a UDP port, such as 48841 or 0xBEC9" in capsys.readouterr().err
+    for text in ("0", "0x3FF", "0x10000"):
+        assert cli.main(["protocol", "new", "other", "--port", text]) == 2
+        assert f"ina: --port {int(text, 0)}: expected 1024 to 65535, a UDP port of its own" in capsys.readouterr().err
     assert not Path("other").exists()
 
 
