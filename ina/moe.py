@@ -11,6 +11,6 @@ See docs/guide/torch.md, "Mixture of experts".
 from ina.base.extras import extra
 
 with extra("torch"):
-    from ina.backend.moe import Handle, Plan, combine, dispatch
+    from ina.backend.moe.calls import Handle, Plan, combine, dispatch
 
 __all__ = ["Handle", "Plan", "combine", "dispatch"]

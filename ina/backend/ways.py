@@ -55,7 +55,7 @@ class Ways(Membership):
         self._codec = codecs.DEFAULT  # of floats
         self._chooses = False  # between the switch and Gloo
         self._planner: Planner | None = None
-        self.plans = itertools.count()  # numbers of moe.py's
+        self.plans = itertools.count()  # numbers of ina/backend/moe's
         self.most_words = 0  # that a rank had for the last of these
         if settings is not None:
             self._allowed = allowed(settings.codec, settings.values)

@@ -347,10 +347,10 @@ facts |= {
     "gloo": error(lambda: dispatch(group=dist.new_group(backend="gloo"))),
 }
 from types import SimpleNamespace
-ina.backend.moe.lib = SimpleNamespace(INA_BITMAP_WORKERS=1)
+ina.backend.moe.checks.lib = SimpleNamespace(INA_BITMAP_WORKERS=1)
 facts["ranks"] = error(dispatch)
 from ina.base.native import lib
-ina.backend.moe.lib = lib
+ina.backend.moe.checks.lib = lib
 after = ina.moe.combine(outputs, plan).tolist()
 _, late = dispatch(group=(other := dist.new_group()))
 dist.destroy_process_group(other)

@@ -223,14 +223,14 @@ class Expert(torch.autograd.Function):
     def backward(ctx, gradient):
         events.append(f"backward {ctx.number}")
         return gradient * 2, None
-plain, ended = InaProcessGroup.route_words, ina.backend.moe.Transfer.result
+plain, ended = InaProcessGroup.route_words, ina.backend.moe.exchange.Transfer.result
 def begun(self, words, name, table, agreed, opts):
     events.append(f"{name} {agreed} begins")
     return plain(self, words, name, table, agreed, opts)
 def result(self):
     events.append("result")
     return ended(self)
-InaProcessGroup.route_words, ina.backend.moe.Transfer.result = begun, result
+InaProcessGroup.route_words, ina.backend.moe.exchange.Transfer.result = begun, result
 xs = [torch.ones(2, 4, requires_grad=True) for _ in range(2)]
 experts = torch.tensor([[(rank + 1) % n]] * 2)
 calls = [ina.moe.dispatch(x, experts, num_experts=n, async_op=True) for x in xs]

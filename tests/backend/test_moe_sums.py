@@ -1,5 +1,5 @@
-"""Integers that the switch adds up for a mixture of experts (ina/backend/moe.py): they never wrap, and are within the bound that
-ina.moe.combine states, of exact sums."""
+"""Integers that the switch adds up for a mixture of experts (ina/backend/moe/rows.py): they never wrap, and are within the bound
+that ina.moe.combine states, of exact sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the back end needs torch")
 
-from ina.backend import moe  # noqa: E402
+from ina.backend.moe import rows as words  # noqa: E402
 
 pytestmark = pytest.mark.fast
 LARGEST = torch.finfo(torch.float32).max
@@ -18,10 +18,10 @@ LARGEST = torch.finfo(torch.float32).max
 
 def added(rows: torch.Tensor) -> tuple[list[int], list[Fraction], int]:
     """Sums of the ranks' rows as integers, what they stand for, and the level."""
-    level, m = int(moe._levels(rows).max()), len(rows)
-    shift = torch.full((m, 1), moe.BITS - (m - 1).bit_length() - level)
-    integers = moe._scaled(rows.clone(), shift).round_().to(torch.int32).to(torch.int64).sum(0)
-    values = integers.double() * moe._powers(-shift[0], torch.float64)
+    level, m = int(words.levels_of(rows).max()), len(rows)
+    shift = torch.full((m, 1), words.BITS - (m - 1).bit_length() - level)
+    integers = words.scaled(rows.clone(), shift).round_().to(torch.int32).to(torch.int64).sum(0)
+    values = integers.double() * words.powers(-shift[0], torch.float64)
     return integers.tolist(), [Fraction(value) for value in values.tolist()], level
 
 
@@ -44,6 +44,6 @@ def test_sums_never_wrap_and_are_within_their_bound(m):
 
 def test_levels():
     rows = torch.tensor([[0.0, -0.0], [1.0, -3.9], [2.0**-149, 0.0], [LARGEST, 1.0], [math.nan, 1.0], [1.0, -math.inf]])
-    assert moe._levels(rows).tolist() == [moe.NOTHING, 2, -148, 128, moe.APART, moe.APART]
-    assert moe._levels(rows[:, :1].half()).tolist()[3:] == [moe.APART, moe.APART, 1]
-    assert moe._levels(torch.zeros(0, 3)).tolist() == []
+    assert words.levels_of(rows).tolist() == [words.NOTHING, 2, -148, 128, words.APART, words.APART]
+    assert words.levels_of(rows[:, :1].half()).tolist()[3:] == [words.APART, words.APART, 1]
+    assert words.levels_of(torch.zeros(0, 3)).tolist() == []

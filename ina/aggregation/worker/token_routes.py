@@ -1,4 +1,4 @@
-"""Rows of a mixture of experts (moe.py) on their way between ranks: from whom, to whom, and where each rank has them.
+"""Rows of a mixture of experts (ina/backend/moe/) on their way between ranks: from whom, to whom, and where each rank has them.
 
 Sets of ranks are bitmaps: rank i is bit i. A token does not travel to its own rank, nor its sum from there, so no rank is in both
 sets of a row.
