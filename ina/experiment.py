@@ -128,7 +128,7 @@ def table(*folders: str | os.PathLike[str]) -> list[dict[str, str | int | float 
     """
     from ina.lab.results import compare, tabular
 
-    return tabular.rows([result for f in folders for result in compare.points(Path(f))])
+    return tabular.rows(compare.readable(list(map(Path, folders))))
 
 
 def _result(path: Path, keys: dict[str, object], figures: Sequence[dict[str, object]]) -> Result:

@@ -283,12 +283,10 @@ def _show(args: argparse.Namespace, console: Console) -> None:
 def _why(args: argparse.Namespace, console: Console) -> None:
     from ina.lab.results import compare, why
 
-    for folder in args.folders:
-        results = compare.points(folder)
-        base = folder if len(args.folders) == 1 else folder.parent  # with several folders, each line begins with its own
-        names = [str(result.path.relative_to(base)) for result in results]
-        names = ["" if name == "." else name for name in names]
-        print("\n".join(why.lines(results, names)))
+    results = compare.readable(args.folders, say_skipped)
+    bases = args.folders if len(args.folders) == 1 else [folder.parent for folder in args.folders]  # of several, all have a name
+    names = [str(result.path.relative_to(next(base for base in bases if result.path.is_relative_to(base)))) for result in results]
+    print("\n".join(why.lines(results, ["" if name == "." else name for name in names], say_skipped)))
 
 
 def say_skipped(error: Exception) -> None:

@@ -15,8 +15,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from functools import partial
 from multiprocessing import active_children, get_context
 from pathlib import Path
 
@@ -35,13 +36,14 @@ from ina.lab.results.record import (
     ResultsError,
     finished,
     new_folder,
-    read_json,
+    read_plan,
     reasoned,
     sources,
     write_json,
 )
 from ina.lab.training import launch
 
+Skipped = Callable[[ResultsError], None]
 UNFINISHED = "unfinished"
 SILENCE = 10.0  # seconds after which a sweep whose points run in several processes says that it is alive
 
@@ -91,30 +93,36 @@ def _hold(folder: Path) -> int:
     return descriptor
 
 
-def unfinished(root: Path, document: dict) -> list[Path]:
-    """Returns folders of this plan, newest first, in which points are missing or whose sweep was interrupted."""
+def unfinished(root: Path, document: dict, skipped: Skipped) -> list[Path]:
+    """Returns folders of this plan, newest first, in which points are missing or whose sweep was interrupted; ``skipped`` hears
+    of those whose plan cannot be read."""
     folders = []
     for path in sorted(root.glob(f"{document['name']}-*/experiment.json"), reverse=True):
-        old, folder = read_json(path), path.parent
+        try:
+            old, folder = read_plan(path), path.parent
+        except ResultsError as error:
+            skipped(error)
+            continue
         missing = not all(finished(folder / p["folder"]) for p in old["points"])
         if not _same(old, document) and (missing or (folder / UNFINISHED).exists()):
             folders.append(folder)
     return folders
 
 
-def open_folder(plan: Plan, root: Path, resume: Path | None, new: bool) -> tuple[Path, int]:
-    """Returns the folder to work in and the lock on it: ``resume``, else the newest unfinished one, else a new one.
+def open_folder(plan: Plan, root: Path, resume: Path | None, new: bool, skipped: Skipped) -> tuple[Path, int]:
+    """Returns the folder to work in and the lock on it: ``resume``, else the newest unfinished one, else a new one. ``skipped``
+    hears of folders that cannot be read.
 
     Raises:
         ResultsError: ``resume`` is no folder of this plan, or another process works on it.
     """
     document = _document(plan)
     if resume is not None:
-        reason = _same(read_json(resume / "experiment.json"), document)
+        reason = _same(read_plan(resume / "experiment.json"), document)
         if reason:
             raise ResultsError(f"{resume} cannot be resumed: {reason}; start anew with --new")
         return resume, _hold(resume)
-    for folder in [] if new else unfinished(root, document):
+    for folder in [] if new else unfinished(root, document, skipped):
         try:
             return folder, _hold(folder)
         except Held:
@@ -140,7 +148,7 @@ def sweep(
         SweepFailed: points failed; all others were run.
     """
     type(plan.base).check_networks([point.config for point in plan.points])
-    folder, hold = open_folder(plan, root, resume, new)
+    folder, hold = open_folder(plan, root, resume, new, partial(_say_skipped, console, "not resumed"))
     try:
         with reasoned(folder):
             _sweep(plan, folder, console, processes, tables, ray)
@@ -175,13 +183,14 @@ def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: b
         raise SweepFailed("\n".join([head, *failures]))
 
 
+def _say_skipped(console: Console, result: str, error: ResultsError) -> None:
+    console.print(f"{result}: {error}", highlight=False, markup=False, soft_wrap=True)
+
+
 def _results(folder: Path, console: Console) -> list[Result]:
     """Returns finished points; names those that cannot be read."""
-    def skipped(error: ResultsError) -> None:
-        console.print(f"left out of the report: {error}", highlight=False, markup=False, soft_wrap=True)
-
     try:
-        return compare.points(folder, skipped)
+        return compare.points(folder, partial(_say_skipped, console, "left out of the report"))
     except ResultsError:  # no point is finished
         return []
 

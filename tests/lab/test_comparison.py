@@ -199,7 +199,7 @@ def test_what_cannot_be_compared_is_named(tmp_path, capsys):
         assert message in capsys.readouterr().err
     for name, text, message in (("metrics.json", "{", "metrics.json"), ("metrics.json", "[1]", "expected an object"),
                                 ("metrics.json", '{"schema": 2}', "has no key 'summary'"),
-                                ("experiment.json", "{}", "expected 'points'")):
+                                ("experiment.json", "{}", "has no key 'points'")):
         (folder / name).write_text(text)
         assert cli.main(["report", str(folder)]) == 1
         assert message in capsys.readouterr().err

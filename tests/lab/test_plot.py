@@ -176,6 +176,14 @@ def test_without_a_file_figures_and_keys_are_listed(folders, capsys):
     assert {("figure", "time_ms"), ("figure", "link_use"), ("key", "loss"), ("key", "workers")} <= set(map(tuple, listed))
 
 
+def test_a_style_that_is_no_text_is_named(folders, tmp_path, capsys):
+    need("matplotlib")
+    style = tmp_path / "mine.mplstyle"
+    style.write_bytes(b"lines.color: \xff\n")
+    assert cli.main(["plot", *folders, "-o", str(tmp_path / "a.svg"), "--style", str(style)]) == 1
+    assert f"ina: --style {style}: not a text file: expected a .mplstyle file in UTF-8" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["report", "plot"])
 def test_folders_that_cannot_be_read_are_skipped_and_named(folders, tmp_path, capsys, command):
     need("matplotlib")

@@ -70,6 +70,28 @@ def test_a_report_as_csv_has_all_kinds_and_each_folder_once(trial, tmp_path, cap
     assert [row["time_ms"] != "" for row in rows] == [False, True, True]
 
 
+def test_a_cell_with_the_end_of_a_line_stays_one(tmp_path, capsys):
+    folder, target = a_training(tmp_path / "a", name="a\rb\n"), tmp_path / "all.csv"
+    for command in (["report", str(folder), "--output"], ["plot", str(folder), "--by", "name", "-o"]):
+        assert cli.main([*command, str(target)]) == 0
+        with target.open(newline="") as file:
+            (row,) = csv.DictReader(file)
+        assert "a\rb\n" in (row.get("name"), row.get("line", "").removeprefix("name ").removesuffix(", ina (P4 switch)"))
+    capsys.readouterr()
+
+
+def test_a_run_beside_its_sweep_counts_once_in_every_table(trial, tmp_path, capsys):
+    need("cc", "matplotlib")
+    folder = sweep.sweep(plan.load(trial, {"jobs": "1"}), tmp_path, quiet())
+    point = next(path.parent for path in folder.glob("*/metrics.json"))
+    assert len(ina.experiment.table(folder, point, folder)) == 2
+    page = tmp_path / "all.html"
+    assert cli.main(["report", str(folder), str(point), "--output", str(page)]) == 0
+    assert page.read_text().count("<td>job 0</td>") == 2
+    assert cli.main(["why", str(folder), str(point)]) == 0
+    assert capsys.readouterr().out.count("job 0: ") == 2
+
+
 def test_a_column_means_one_thing_over_all_kinds_and_a_run_counts_once(tmp_path):
     """`bound` is a figure of trainings, and a key of asynchronous ones; `accuracy` is a key of none."""
     one = a_training(tmp_path / "a", world="local", name="a")

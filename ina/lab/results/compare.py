@@ -19,7 +19,8 @@ from ina.base import settings
 from ina.base.settings import ConfigError
 from ina.lab.kind import Curve, Experiment
 from ina.lab.results import report
-from ina.lab.results.record import Result, ResultsError, load, read_json
+from ina.lab.results.record import Result, ResultsError, load, read_plan
+from ina.lab.results.shapes import is_number
 from ina.lab.results.units import axis, format_value
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ MODEL = "ring at best (model, no loss)"
 SERIES = ("#1668b8", "#c65a11", "#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
 MARKERS = "os^DvP*X"
 GREY = "#888888"  # of the model's lines, and of what is on top of bars
-UNPLOTTED = ("ring_model_ms", "link_use", "bound", "rings_bound", "packets", "sums")  # derived from other figures
+UNPLOTTED = ("ring_model_ms", "link_use", "packets", "sums")  # derived from other figures
 MOST_LINES = 16  # of a plot: of more, only most, median and least are drawn
 
 
@@ -61,24 +62,25 @@ class Group:
         return ", ".join(parts)
 
 
-def readable(folders: Sequence[Path], skipped: Callable[[ResultsError], None]) -> list[Result]:
-    """Returns the finished runs of all folders, each folder once; ``skipped`` hears of those that cannot be read. Raises
-    ResultsError: none can."""
-    results: list[Result] = []
-    for folder in {folder.resolve(): folder for folder in folders}.values():
+def _refuse(error: ResultsError) -> None:
+    raise error
+
+
+def readable(folders: Sequence[Path], skipped: Callable[[ResultsError], None] = _refuse) -> list[Result]:
+    """Returns the finished runs of all folders, each run once, also where a folder is there twice or beside its sweep's.
+    ``skipped`` hears of those that cannot be read; without it they are an error. Raises ResultsError: none can."""
+    results: dict[Path, Result] = {}
+    for folder in folders:
         try:
-            results += points(folder, skipped)
+            for result in points(folder, skipped):
+                results.setdefault(result.path.resolve(), result)
         except ResultsError as error:
             if len(folders) == 1:
                 raise
             skipped(error)
     if not results:
         raise ResultsError("none of these folders has results")
-    return results
-
-
-def _refuse(error: ResultsError) -> None:
-    raise error
+    return list(results.values())
 
 
 def points(folder: Path, skipped: Callable[[ResultsError], None] = _refuse) -> list[Result]:
@@ -89,13 +91,8 @@ def points(folder: Path, skipped: Callable[[ResultsError], None] = _refuse) -> l
         ResultsError: it is not a results folder, or no run in it is finished.
     """
     if (folder / "experiment.json").exists():
-        plan = read_json(folder / "experiment.json")
-        try:
-            paths = [folder / point["folder"] for point in plan["points"]]
-        except (KeyError, TypeError):
-            raise ResultsError(f"{folder / 'experiment.json'}: expected 'points', each with its 'folder'") from None
-        results = []
-        for path in paths:
+        plan, results = read_plan(folder / "experiment.json"), []
+        for path in [folder / point["folder"] for point in plan["points"]]:
             try:
                 results += [load(path)] if (path / "metrics.json").exists() else []
             except ResultsError as error:
@@ -240,7 +237,7 @@ def lines_of(group: Group, across: str | None, figure: str, by: Sequence[str] = 
     by = by or [key for key in group.keys if key not in (across, "seed")]
     for result, summary in group.rows():
         y = summary.get(figure)
-        if y is None:
+        if not is_number(y):
             continue
         x = getattr(result.config, across) if across else result.path.name
         lines.setdefault(group.line(result, summary, by, across), []).append((x, y))
@@ -327,12 +324,12 @@ def _draw(axes: Axes, lines: Lines, across: str, heading: str, numbers: Mapping[
                       capsize=3, elinewidth=1, **line_style(numbers.get(name, index)))
     scale_places(axes, places, across)
     axes.set(xlabel=axis(across), ylabel=heading)
-    high = [y for line in lines.values() for _, y in line if y > 0]
-    if max(high) / min(high) > 50 and len(high) == sum(map(len, lines.values())):
+    heights = [y for line in lines.values() for _, y in line]
+    if min(heights) > 0 and max(heights) / min(heights) > 50:
         axes.set_yscale("log")
         report.logarithmic(axes.yaxis)
-    else:
-        axes.set_ylim(0, 1.08 * max(high))  # whole marks
+    elif min(heights) >= 0:
+        axes.set_ylim(0, 1.08 * max(heights))  # whole marks
     if len(lines) > 1:
         report.legend(axes)
 
@@ -382,7 +379,7 @@ def _curve(group: Group, curve: Curve, across: str | None) -> tuple[str, str]:
             drawn += values
         axes.set(xlabel="step", ylabel=curve.label)
         report.whole_numbers(axes.xaxis)
-        axes.set_ylim(bottom=0, top=1.05 * max(drawn))
+        axes.set_ylim(bottom=0, top=1.05 * max((value for value in drawn if value > 0), default=1.0))
         if len(runs) <= 2 * len(SERIES):
             report.legend(axes)
 

@@ -11,13 +11,14 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from ina.base.csv_text import csv_text
 from ina.base.extras import extra
 from ina.lab.kind import Experiment, Row
 from ina.lab.results import compare, report
 from ina.lab.results.record import Result, ResultsError
+from ina.lab.results.shapes import is_number
 from ina.lab.results.units import axis, format_value
 
 if TYPE_CHECKING:
@@ -72,17 +73,13 @@ class Plot:
         places: dict[float | str, list[float]] = {}
         for x, value in self.lines[line]:
             places.setdefault(x, []).append(value)
-        order = sorted(places, key=float) if all(map(_is_number, places)) else list(places)
+        order = sorted(places, key=float) if all(map(is_number, places)) else list(places)
         return [Point.of(x, places[x], self.errors) for x in order]
 
     def distribution(self, line: str) -> list[tuple[float, float]]:
         """Returns (value, share of the repetitions that are at most it) by value."""
         values = sorted(value for _, value in self.lines[line])
         return [(value, (i + 1) / len(values)) for i, value in enumerate(values)]
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def choose(results: Sequence[Result], figure: str, across: str, by: Sequence[str], errors: str, distribution: bool) -> Plot:
@@ -109,14 +106,14 @@ def choose(results: Sequence[Result], figure: str, across: str, by: Sequence[str
     if mixed and not distribution:
         raise ResultsError(f"the runs of a point differ in {_listed(mixed)}, too: add them to --by, or plot fewer folders")
     percent = row.pattern.endswith("%}")
-    lines = {name: [(x if _is_number(x) else format_value(x, place or ""), 100 * y if percent else y) for x, y in line]
+    lines = {name: [(x if is_number(x) else format_value(x, place or ""), 100 * y if percent else y) for x, y in line]
              for name, line in compare.lines_of(group, place, row.key, apart).items()}
     return Plot(lines, None if distribution else place or "run", row.heading + ", %" * percent, errors)
 
 
 def _row(group: compare.Group, figure: str) -> Row:
     """Returns the figure of this name, or the first one that any run has a number for."""
-    there = [row for row in group.kind.rows if any(_is_number(summary.get(row.key)) for _, summary in group.rows())]
+    there = [row for row in group.kind.rows if any(is_number(summary.get(row.key)) for _, summary in group.rows())]
     chosen = [row for row in there if row.key == figure] if figure else there[:1]
     if not chosen:
         named = f"no figure {figure!r} in these runs" if figure else "these runs have no figures"
@@ -174,6 +171,8 @@ def write(plot: Plot, target: Path, size: str, logarithmic: Sequence[str] = (), 
     try:
         base = matplotlib.style.library[look] if look in matplotlib.style.library else (
             matplotlib.rc_params_from_file(look, use_default_template=False) if look else {})
+    except UnicodeDecodeError:
+        raise ResultsError(f"--style {look}: not a text file: expected a .mplstyle file in UTF-8") from None
     except OSError:
         names = ", ".join(name for name in matplotlib.style.available if not name.startswith("_"))
         raise ResultsError(f"--style {look}: expected a .mplstyle file, or one of {names}") from None
@@ -231,7 +230,7 @@ def _points(figure: Figure, axes: Axes, plot: Plot, size: int, own: bool) -> Non
     """Draws lines with error bars; words on the axis have a place each."""
     assert plot.across is not None
     every = list(dict.fromkeys(point.x for line in plot.lines for point in plot.points(line)))
-    words = not all(map(_is_number, every))
+    words = not all(map(is_number, every))
     every = every if words else sorted(every, key=float)
     for index, line in enumerate(plot.lines):
         points = plot.points(line)
@@ -270,7 +269,7 @@ def _logarithmic(axes: Axes, name: str, plot: Plot) -> None:
         raise ResultsError("--log y: the shares of a distribution begin at 0, where a logarithmic axis has no place")
     if name == "x" and plot.across is not None:
         places = {x for line in plot.lines.values() for x, _ in line}
-        if not all(map(_is_number, places)) or max(map(float, places)) <= 0:
+        if not all(map(is_number, places)) or max(map(float, places)) <= 0:
             raise ResultsError(f"--log x: {plot.across} has no positive numbers")
         compare.scale_places(axes, sorted(map(float, places)), plot.across, logarithmic=True)
         return

@@ -31,6 +31,7 @@ from ina.base import documents, manifest, paths
 from ina.base.error_text import line, reason
 from ina.base.settings import ConfigError
 from ina.lab.kind import Experiment, Measured, from_dict
+from ina.lab.results import shapes
 from ina.p4.compiler.build import source_hash
 from ina.p4.compiler.front.preprocess import preprocess
 
@@ -245,19 +246,25 @@ def load(path: Path) -> Result:
     except ConfigError as error:  # the error names config.json
         raise ResultsError(f"{path}/{error}") from None
     environment = read_json(path / "environment.json")
-    for key, kind in (("summary", list), ("comparison", dict), ("runs", list)):
-        if not isinstance(metrics.get(key, kind()), kind):
-            raise ResultsError(f"{path / 'metrics.json'}: {key}: expected {'an object' if kind is dict else 'a list'}")
-    try:
-        result = Result(path, config, environment, metrics["summary"], metrics["comparison"], metrics["runs"],
-                        metrics["finished"])
-    except KeyError as error:
-        raise ResultsError(f"{path / 'metrics.json'}: has no key {error}") from None
+    _check(path / "metrics.json", shapes.of_metrics(metrics, type(config)))
+    _check(path / "environment.json", shapes.of_environment(environment))
     if curve := config.curve:
-        for run in result.runs:
-            if isinstance(values := run.get(curve.key), list):
-                run[curve.key] = gaps(values)
-    return result
+        for run in metrics["runs"]:
+            run[curve.key] = gaps(run[curve.key])
+    return Result(path, config, environment, metrics["summary"], metrics["comparison"], metrics["runs"], metrics["finished"])
+
+
+def read_plan(path: Path) -> dict:
+    """Reads the plan of a sweep, experiment.json. Raises ResultsError: it is none."""
+    document = read_json(path)
+    _check(path, shapes.of_plan(document))
+    return document
+
+
+def _check(path: Path, wrong: Iterator[str]) -> None:
+    """Raises ResultsError: something is wrong with a file; it names the first thing."""
+    if text := next(wrong, ""):
+        raise ResultsError(f"{path}: {text}; run it again")
 
 
 def gaps(values: list[float | None]) -> list[float]:

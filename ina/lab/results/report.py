@@ -38,7 +38,8 @@ def row_name(summary: dict[str, object]) -> str:
     """Returns the name of the back end or job of a row."""
     if "backend" not in summary:
         return str(summary["job"])
-    return (NAMES if summary.get("link_mb") is None else TESTBED_NAMES)[str(summary["backend"])]
+    name = str(summary["backend"])  # perhaps of a protocol that is no longer installed
+    return (NAMES if summary.get("link_mb") is None else TESTBED_NAMES).get(name, name)
 
 
 def columns(kind: type[Experiment], summaries: Sequence[dict[str, object]]) -> list[Row]:
@@ -53,7 +54,7 @@ def cells(shown: Sequence[Row], summary: dict[str, object]) -> list[str]:
 
 def caution(summaries: Sequence[Mapping[str, object]]) -> str:
     """Returns a sentence for a table in which the processors were the limit of a row; "": of none."""
-    limits = {summary.get(key) for summary in summaries for key in ("bound", "rings_bound")}
+    limits = [summary.get(key) for summary in summaries for key in ("bound", "rings_bound")]
     return HOST_LIMITED if "host-limited" in limits else ""
 
 

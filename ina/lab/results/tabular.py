@@ -20,10 +20,10 @@ def rows(results: Sequence[Result]) -> list[dict[str, Cell]]:
     the same columns, None where a kind has no such key or figure.
 
     A figure that shares its name with a key of any kind is `figure_<name>`, so that a column means one thing; a list is a text
-    with commas. A run that is there several times counts once.
+    with commas.
     """
     found, named = [], {name for kind in kinds().values() for name in settings.keys(kind)} | {"path"}
-    for result in {result.path.resolve(): result for result in results}.values():
+    for result in results:
         keys = result.config.as_dict()
         for summary in result.summary:
             figures = {f"figure_{name}" if name in named else name: value for name, value in summary.items()}

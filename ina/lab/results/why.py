@@ -13,12 +13,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ina.base.plurals import counted
 from ina.lab.kind import Finding
-from ina.lab.results.record import Result
+from ina.lab.results.record import Result, ResultsError
 
 BUSY = 0.85  # of the time: the bottleneck
 SPOILT = {  # counters of struct ina_worker_stats: of what, and what became of it
@@ -30,10 +30,16 @@ SPOILT = {  # counters of struct ina_worker_stats: of what, and what became of i
 
 def explain(result: Result) -> list[Finding]:
     """Returns a finding for each job or back end; `unknown` where a run has no figures. Frames that failed a check are named with
-    it, values that were flushed to zero, ranks that others waited for, and what codec = "auto" chose."""
-    findings = (result.config.why(run, summary) for run, summary in zip(result.runs, result.summary, strict=True))
-    return [replace(finding, shown=finding.shown + "".join(f"; {text}" for text in texts(run)))
-            for finding, run in zip(findings, result.runs, strict=True)]
+    it, values that were flushed to zero, ranks that others waited for, and what codec = "auto" chose.
+
+    Raises ResultsError: the figures are not those of such a run; a kind relies on more of them than tables do."""
+    try:
+        findings = [result.config.why(run, summary) for run, summary in zip(result.runs, result.summary, strict=True)]
+        return [replace(finding, shown=finding.shown + "".join(f"; {text}" for text in texts(run)))
+                for finding, run in zip(findings, result.runs, strict=True)]
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ResultsError(f"{result.path / 'metrics.json'}: expected all figures of kind {result.config.kind}: "
+                           f"{type(error).__name__}: {error}; run it again") from error
 
 
 def texts(run: dict) -> Iterator[str]:
@@ -99,7 +105,18 @@ def measured(world: str, summary: dict) -> Finding:
     return Finding(name, "unknown", f"{text}, and no processor was measured in world {world}")
 
 
-def lines(results: Sequence[Result], names: Sequence[str]) -> list[str]:
-    """Returns one line for each finding; ``names``: of the results."""
-    return [f"{name + ': ' if name else ''}{finding.job}: {finding.bound} — {finding.shown}"
-            for name, result in zip(names, results, strict=True) for finding in explain(result)]
+def lines(results: Sequence[Result], names: Sequence[str], skipped: Callable[[ResultsError], None]) -> list[str]:
+    """Returns one line for each finding; ``names``: of the results. ``skipped`` hears of those that cannot be explained. Raises
+    ResultsError: none of the results can."""
+    explained: list[str] = []
+    for name, result in zip(names, results, strict=True):
+        try:
+            explained += [f"{name + ': ' if name else ''}{finding.job}: {finding.bound} — {finding.shown}"
+                          for finding in explain(result)]
+        except ResultsError as error:
+            if len(results) == 1:
+                raise
+            skipped(error)
+    if not explained:
+        raise ResultsError("none of these runs has figures that can be explained")
+    return explained
