@@ -75,6 +75,13 @@ def _torch_users() -> str:
                              "FOLDER ...: .ci/run has the list)")
 
 
+def _browser() -> str:
+    folder, names = os.environ.get("INA_BROWSER_USERS", ""), ("playwright", "axe_playwright_python")
+    there = folder and all((Path(folder) / name).is_dir() for name in names)
+    return "" if there else (f"INA_BROWSER_USERS names no folder with {', '.join(names)} (pip install --target FOLDER -r "
+                             ".ci/pins/browser.txt)")
+
+
 def _deepspeed() -> str:
     folder = os.environ.get("INA_DEEPSPEED", "")
     there = folder and (Path(folder) / "deepspeed").is_dir()
@@ -237,6 +244,10 @@ PROBES: dict[str, Callable[[], str]] = {
     "switchml-p4": _switchml_p4,
     "torch-users": _torch_users,
     "deepspeed": _deepspeed,
+    "bottle": _module("bottle"),
+    "waitress": _module("waitress"),
+    "browser": _browser,
+    "chromium": _command("INA_CHROMIUM", "chromium"),
     "ray": lambda: "" if importlib.util.find_spec("ray") else "ray is not installed (the extra ray)",
     "cc": lambda: "" if shutil.which("cc") else "no C compiler (cc) on PATH",
     "two processors": lambda: "" if len(os.sched_getaffinity(0)) > 1 else "this process may use one processor alone",

@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import folders  # noqa: E402, F401  (puts the helpers' folders on sys.path)
 
-HELPERS = "control_process", "controlled", "ranks", "switchml_job", "tna_probe", "v1_program", "waiting"
+HELPERS = "control_process", "controlled", "dash_page", "ranks", "switchml_job", "tna_probe", "v1_program", "waiting"
 pytest.register_assert_rewrite(*HELPERS)  # asserts of helpers show the compared values
 
 import crashes  # noqa: E402

@@ -19,6 +19,7 @@ PURPOSES = {
     "data": "the bundled digits need scikit-learn",
     "ray": "--ray needs Ray",
     "p4runtime": "P4Runtime and BFRuntime need gRPC, protobuf and the package cryptography",
+    "dash": "ina dash needs bottle and waitress",
     "completion": "ina completion needs shtab",
     "dev": "the scapy layers need scapy",
 }

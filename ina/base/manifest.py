@@ -95,6 +95,7 @@ BESIDE = {
     # Solutions of the course stay in the checkout.
     "ina/aggregation/skeleton": ("*.in",),
     "ina/lab/course": ("course.p4", "steps/*/step.toml", "steps/*/skeleton.p4", "steps/*/*.stf"),
+    "ina/dash": ("page/*.html", "page/*.css", "page/*.js"),
     "ina/p4/compiler": ("p4include/*.p4",),
     "ina/p4/compiler/emit": ("*.h",),
     "ina/p4/runtime": ("c/*.h",),

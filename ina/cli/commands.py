@@ -51,6 +51,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("switches", _JOBS, "show switches with their pools and jobs", "ina switches"),
         Command("counters", _JOBS, "show what the switch programs, ports and links have counted", "ina counters --json"),
         Command("top", _JOBS, "show jobs and the traffic of ports and links, again and again", "ina top --delay 2"),
+        Command("dash", "ina.cli.dash", "serve a page to watch in a browser: networks, jobs, counters", "ina dash"),
     ),
     "run switches and hardware": (
         Command("switch", "ina.cli.switch", "run an embedded switch with a P4Runtime server",

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,11 +17,9 @@ from rich.text import Text
 from ina.aggregation.control_socket.channel import shown
 from ina.aggregation.control_socket.discovery import running
 from ina.aggregation.control_socket.messages import printable
-from ina.aggregation.controller.client import Client, ControlError
+from ina.aggregation.controller.client import ControlError
+from ina.aggregation.controller.looks import ask, flat, rates_between, sample
 from ina.base import signals
-
-ANSWER = 10.0  # seconds
-PHASES = ("ingress", "egress")  # reasons of drops in a switch that the program itself decides
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,11 +46,6 @@ def _names(args: argparse.Namespace) -> list[str]:
     return names
 
 
-def _ask(name: str, *operations: str) -> dict[str, dict]:
-    with closing(Client(name, ANSWER)) as client:
-        return {operation: client.ask(operation) for operation in operations}
-
-
 def _ask_all(args: argparse.Namespace, ask: Callable[[str], dict]) -> dict[str, dict]:
     """Returns every switch process's reply. One that was discovered and does not answer is left out: it may have just ended."""
     replies = {}
@@ -67,7 +60,7 @@ def _ask_all(args: argparse.Namespace, ask: Callable[[str], dict]) -> dict[str, 
 
 
 def _once(args: argparse.Namespace, operation: str) -> int:
-    replies = _ask_all(args, lambda name: _ask(name, operation, "ping"))
+    replies = _ask_all(args, lambda name: ask(name, operation, "ping"))
     if args.json:
         print(json.dumps({name: reply[operation] for name, reply in replies.items()}, indent=2))
     else:
@@ -160,11 +153,11 @@ def counters_tables(reply: dict, about: dict) -> Group:
     tables = {"port": reply.get("ports"), "link": reply.get("links"), "server's job": reply.get("server", {}).get("jobs")}
     for kind, rows in tables.items():
         if rows:
-            flat = {name: _flat(row) for name, row in rows.items()}
-            columns = list(dict.fromkeys(key for row in flat.values() for key in row))
-            for group in _groups(columns, flat):
+            numbers = {name: flat(row) for name, row in rows.items()}
+            columns = list(dict.fromkeys(key for row in numbers.values() for key in row))
+            for group in _groups(columns, numbers):
                 table = _table(kind, *(f"{column}>" for column in group))
-                for name, row in flat.items():
+                for name, row in numbers.items():
                     _row(table, str(name), *(f"{row.get(column, 0):.10g}" for column in group))
                 parts.append(table)
     return Group(*parts)
@@ -184,18 +177,6 @@ def _groups(columns: Sequence[str], rows: dict[str, dict]) -> Iterator[list[str]
     yield group
 
 
-def _flat(row: dict) -> dict[str, float]:
-    """Returns the numbers of a port or link: of dictionaries in it the sum, enough while it is zero. Of a switch's drops,
-    ``consumed`` are packets that ended in the program: added up, or dropped for a reason that it counts itself."""
-    numbers: dict[str, float] = {}
-    for key, value in row.items():
-        if isinstance(value, dict) and key == "drops":
-            numbers["consumed"] = sum(value.get(phase, 0) for phase in PHASES)
-            value = {reason: n for reason, n in value.items() if reason not in PHASES}
-        numbers[key] = sum(value.values()) if isinstance(value, dict) else value
-    return numbers
-
-
 # ---- top
 
 
@@ -203,10 +184,10 @@ def _top(args: argparse.Namespace) -> int:
     count = 1 if args.once else args.count
     console = Console()
     with nullcontext() if args.json else Live(console=console, auto_refresh=False) as live:
-        looks, before = 0, _ask_all(args, _sample)
+        looks, before = 0, _ask_all(args, sample)
         while not count or looks < count:
             time.sleep(args.delay)
-            now = _ask_all(args, _sample)
+            now = _ask_all(args, sample)
             rates = {name: rates_between(before.get(name, reply), reply) for name, reply in now.items()}
             before = now
             if live is None:
@@ -215,34 +196,6 @@ def _top(args: argparse.Namespace) -> int:
                 live.update(Group(*(top_tables(name, reply, rates[name]) for name, reply in before.items())), refresh=True)
             looks += 1
     return 0
-
-
-def _sample(name: str) -> dict:
-    replies = _ask(name, "ping", "jobs", "counters", "switches")
-    return {**replies, "at": time.monotonic()}
-
-
-def rates_between(old: dict, new: dict) -> dict:
-    """Returns rates. ``jobs``: by name, workers here and in all. ``faults``: links that are down or slow, if any. ``ports`` or
-    ``links``: by name, per second: packets and bits of both directions (``in``: towards the switch, ``up``: from the host or the
-    first switch), and drops."""
-    seconds = max(new["at"] - old["at"], 1e-9)
-    result: dict = {"jobs": {name: [len(job["members"]), job["workers"]] for name, job in new["jobs"]["jobs"].items()}}
-    if faults := [one for one in new.get("switches", {}).get("links", []) if one["ended"] is None]:
-        result["faults"] = faults
-    for kind, ways in (("ports", {"in": "rx", "out": "tx"}), ("links", {"up": "up", "down": "down"})):
-        rows = new["counters"].get(kind) or {}
-        if not rows:
-            continue
-        result[kind] = {}
-        for name, row in rows.items():
-            now, before = _flat(row), _flat(old["counters"].get(kind, {}).get(name, {}))
-            rate = {f"{way}_{unit}": scale * (now[f"{key}_{field}"] - before.get(f"{key}_{field}", 0)) / seconds
-                    for way, key in ways.items() for unit, field, scale in (("packets", "packets", 1), ("bits", "bytes", 8))}
-            lost = [key for key in now if key.endswith("drops") or key == "lost"]
-            rate["drops"] = sum(now[key] - before.get(key, 0) for key in lost) / seconds
-            result[kind][name] = rate
-    return result
 
 
 def top_tables(name: str, reply: dict, rates: dict) -> Group:

@@ -48,6 +48,7 @@ FLOORS = {
     "moe": 16,
     "lab": 16,
     "experiment": 17,
+    "dash": 17,
     "cli": 18,
 }
 # C, by folder; the prelude of compiled programs is text to the compiler.

@@ -536,7 +536,7 @@ def test_counters_of_others_move_no_cursor():
 
 @pytest.mark.build
 def test_an_answer_that_makes_no_sense_is_no_traceback(machine, monkeypatch, capsys):
-    monkeypatch.setattr("ina.cli.running._ask", lambda name, *operations: {each: {} for each in operations})
+    monkeypatch.setattr("ina.cli.running.ask", lambda name, *operations: {each: {} for each in operations})
     args = argparse.ArgumentParser()
     add_arguments(args.add_subparsers())
     args = args.parse_args(["jobs", "--switch", machine])

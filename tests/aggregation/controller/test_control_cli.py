@@ -21,11 +21,12 @@ from ina.aggregation.control_socket import discovery
 from ina.aggregation.controller.api import DEFAULT_SLOTS
 from ina.aggregation.controller.client import Client, start_server
 from ina.aggregation.controller.counter_cells import labels
+from ina.aggregation.controller.looks import rates_between
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.backend import launcher
 from ina.base import paths
-from ina.cli.running import counters_tables, rates_between, switches_tables, top_tables
+from ina.cli.running import counters_tables, switches_tables, top_tables
 from ina.lab.training import launch
 from ina.net import state
 

@@ -1,0 +1,65 @@
+"""Looks at running switch processes from outside: their answers to questions, and rates between two looks."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import Any
+
+from ina.aggregation.controller.client import Client
+
+ANSWER = 10.0  # seconds
+PHASES = ("ingress", "egress")  # reasons of drops in a switch that the program itself decides
+WAYS = {"ports": {"in": "rx", "out": "tx"}, "links": {"up": "up", "down": "down"}}  # directions, and their counters' names
+
+
+def ask(name: str, *operations: str, timeout: float = ANSWER) -> dict[str, dict[str, Any]]:
+    """Returns the switch process's reply to each operation (api.py). ``timeout``: in seconds, for all of them together. Raises
+    ControlError."""
+    until = time.monotonic() + timeout
+    replies = {}
+    with closing(Client(name, timeout)) as client:
+        for operation in operations:
+            client.timeout = max(until - time.monotonic(), 0.0)
+            replies[operation] = client.ask(operation)
+    return replies
+
+
+def sample(name: str, timeout: float = ANSWER) -> dict[str, Any]:
+    """Returns all that a switch process says of itself, and ``at``: when, in monotonic seconds. Raises ControlError."""
+    return {**ask(name, "ping", "jobs", "counters", "switches", timeout=timeout), "at": time.monotonic()}
+
+
+def rates_between(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Returns rates. ``jobs``: by name, workers here and in all. ``faults``: links that are down or slow, if any. ``ports`` or
+    ``links``: by name, per second: packets and bits of both directions (``in``: towards the switch, ``up``: from the host or the
+    first switch), and drops."""
+    seconds = max(new["at"] - old["at"], 1e-9)
+    result: dict[str, Any] = {"jobs": {name: [len(job["members"]), job["workers"]] for name, job in new["jobs"]["jobs"].items()}}
+    if faults := [one for one in new.get("switches", {}).get("links", []) if one["ended"] is None]:
+        result["faults"] = faults
+    for kind, ways in WAYS.items():
+        rows = new["counters"].get(kind) or {}
+        if not rows:
+            continue
+        result[kind] = {}
+        for name, row in rows.items():
+            now, before = flat(row), flat(old["counters"].get(kind, {}).get(name, {}))
+            rate = {f"{way}_{unit}": scale * (now[f"{key}_{field}"] - before.get(f"{key}_{field}", 0)) / seconds
+                    for way, key in ways.items() for unit, field, scale in (("packets", "packets", 1), ("bits", "bytes", 8))}
+            lost = [key for key in now if key.endswith("drops") or key == "lost"]
+            rate["drops"] = sum(now[key] - before.get(key, 0) for key in lost) / seconds
+            result[kind][name] = rate
+    return result
+
+
+def flat(row: dict[str, Any]) -> dict[str, float]:
+    """Returns the numbers of a port or link: of dictionaries in it the sum, enough while it is zero. Of a switch's drops,
+    ``consumed`` are packets that ended in the program: added up, or dropped for a reason that it counts itself."""
+    numbers: dict[str, float] = {}
+    for key, value in row.items():
+        if isinstance(value, dict) and key == "drops":
+            numbers["consumed"] = sum(value.get(phase, 0) for phase in PHASES)
+            value = {reason: n for reason, n in value.items() if reason not in PHASES}
+        numbers[key] = sum(value.values()) if isinstance(value, dict) else value
+    return numbers

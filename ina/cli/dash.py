@@ -1,0 +1,43 @@
+"""``ina dash``: a local web page over what runs and what ran."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import sys
+
+from ina.base.bounds import whole
+from ina.base.error_text import line
+
+LOOPBACK = "127.0.0.1"
+
+
+def add_arguments(commands: argparse._SubParsersAction) -> None:
+    """Adds the command to ``ina``."""
+    parser = commands.add_parser("dash", description="Serve a page to watch: the running switch processes of this machine. It "
+                                                     "prints the page's address, which has a token; Ctrl-C ends it.")
+    parser.add_argument("--port", type=whole(0, 65535), default=0, metavar="N", help="TCP port (default: 0, any that is free)")
+    parser.add_argument("--host", default=LOOPBACK, metavar="ADDRESS",
+                        help="address to listen on (default: 127.0.0.1, this machine alone). Any other lets those who see the "
+                             "network's traffic read the token: there is no TLS")
+    parser.add_argument("--switch", action="append", default=[], metavar="NAME",
+                        help="socket of one more switch process: an abstract name, or a path with a '/' (also INA_SWITCH); may "
+                             "be repeated")
+    parser.set_defaults(main=_main)
+
+
+def _main(args: argparse.Namespace) -> int:
+    from ina.dash.server import address, application, listen, names_of
+    from ina.dash.views import all_views
+
+    switches = [name.removeprefix("@") for name in [*args.switch, os.environ.get("INA_SWITCH", "")] if name]
+    token = secrets.token_urlsafe(24)
+    try:
+        server = listen(application(token, all_views(switches), names_of(args.host)), args.host, args.port)
+    except (OSError, ValueError) as error:
+        print(f"ina: dash: cannot listen at {args.host}, port {args.port}: {line(error)}", file=sys.stderr)
+        return 1
+    print(address(args.host, server.effective_port, token), flush=True)
+    server.run()
+    return 0

@@ -1,0 +1,1 @@
+"""A local web page over what runs and what ran: ``ina dash``."""

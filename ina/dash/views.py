@@ -1,0 +1,13 @@
+"""The views of the page: the only list of them. Each module adds the routes below its own path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ina.dash.live import Live
+from ina.dash.server import View
+
+
+def all_views(switches: Sequence[str] = ()) -> list[View]:
+    """Returns the views. ``switches``: names of sockets that discovery does not find."""
+    return [Live(switches).add_routes]
