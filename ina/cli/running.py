@@ -18,7 +18,7 @@ from ina.aggregation.control_socket.channel import shown
 from ina.aggregation.control_socket.discovery import running
 from ina.aggregation.control_socket.messages import printable
 from ina.aggregation.controller.client import ControlError
-from ina.aggregation.controller.looks import ask, flat, rates_between, sample
+from ina.aggregation.controller.looks import ask, clock, flat, link_jobs_words, rates_between, sample, silent_words
 from ina.base import signals
 
 
@@ -112,10 +112,7 @@ def switches_tables(reply: dict, about: dict) -> Group:
         _row(table, printable(name), switch["state"], str(switch["slots"]), str(switch["free_slots"]), ", ".join(switch["jobs"]))
     incidents = reply.get("links") or []
     parts: list[RenderableType] = [table, links_table(incidents[-INCIDENTS:])] if incidents else [table]
-    parts += [Text(printable(f"nothing has come from {one['host']} (worker {one['worker']} of {one['job']}) for "
-                             f"{one['seconds']:.0f} s, while others of its job send: it computes, it stands still, or its link "
-                             "loses everything"))
-              for one in reply.get("silent") or []]
+    parts += [Text(printable(silent_words(one))) for one in reply.get("silent") or []]
     return Group(*parts)
 
 
@@ -123,11 +120,8 @@ def links_table(incidents: Sequence[dict]) -> Table:
     """Returns the table of links that are or were down or slow (ina/aggregation/controller/link_recovery.py)."""
     table = _table("link", "state", "since", "until", "why", "lost>", "jobs")
     for one in incidents:
-        jobs = [f"{job} moved to root {root}" for job, root in one["moved"].items()]
-        waiting = one.get("waiting", ())
-        jobs += [f"{job} {'waits' if job in waiting else 'waited'}" for job in one["waited"] if job not in one["moved"]]
-        _row(table, one["link"], one["state"], *(at and time.strftime("%H:%M:%S", time.localtime(at)) or "" for at in
-             (one["began"], one["ended"])), one["reason"], str(one["lost"]), "\n".join(jobs))
+        _row(table, one["link"], one["state"], clock(one["began"]), clock(one["ended"]), one["reason"], str(one["lost"]),
+             "\n".join(link_jobs_words(one)))
     return table
 
 

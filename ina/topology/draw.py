@@ -55,11 +55,16 @@ def _branches(tree: Tree, node: str, indent: str) -> list[str]:
     return lines
 
 
-def svg(topology: Topology, tree: Tree | None = None) -> str:
-    """Draws one SVG file without external references. Levels are rows; if switches of one level are linked, a circle."""
+def placed(topology: Topology) -> tuple[dict[str, tuple[float, float]], float, float]:
+    """Returns the place of each node in a drawing, (x, y) from the top left in pixels, and the drawing's width and height."""
     levels = topology.levels()
     flat = any(levels[link.a] == levels[link.b] for link in topology.links)
-    place, width, height = _circle(topology) if flat else _rows(topology, levels)
+    return _circle(topology) if flat else _rows(topology, levels)
+
+
+def svg(topology: Topology, tree: Tree | None = None) -> str:
+    """Draws one SVG file without external references. Levels are rows; if switches of one level are linked, a circle."""
+    place, width, height = placed(topology)
     on_tree = set(tree.links) if tree else set()
     plain: list[str] = []
     arrows: list[str] = []
@@ -107,7 +112,7 @@ def _rows(topology: Topology, levels: dict[str, int]) -> tuple[Place, float, flo
     for switch in topology.switches:
         rows[levels[switch.name]].append(switch.name)
     for row in rows:
-        row.sort(key=lambda name: int(name[1:]))
+        row.sort(key=lambda name: topology.by_name[name].number)
     rows[0] = [host.name for switch in rows[1] for host, _, _ in topology.host_links(switch)]
     width = max(len(row) * (32 if number == 0 else 48) for number, row in enumerate(rows)) + 24
     height = 90 * (len(rows) - 1) + 60

@@ -239,6 +239,11 @@ class Counters:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Topology:
+    """The network of the switches, if they are in one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Links:
     """``events``: lines of ina/topology/link_events.py, with times from now on."""
 
@@ -251,9 +256,10 @@ class Stop:
 
 
 REQUESTS = {kind.__name__.lower(): kind
-            for kind in (Ping, Join, Admit, Attach, Release, End, Serve, Jobs, Switches, Counters, Links, Stop)}
+            for kind in (Ping, Join, Admit, Attach, Release, End, Serve, Jobs, Switches, Counters, Topology, Links,
+                         Stop)}
 OfJob = Join | Admit | Attach | End  # those that name a job, and bring its token
-Request = Ping | Join | Admit | Attach | Release | End | Serve | Jobs | Switches | Counters | Links | Stop
+Request = Ping | Join | Admit | Attach | Release | End | Serve | Jobs | Switches | Counters | Topology | Links | Stop
 
 
 def parse(message: dict[str, Any]) -> Request:

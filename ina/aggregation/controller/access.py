@@ -54,6 +54,7 @@ RULES = {
     messages.Jobs: Rule(Role.ANYONE),
     messages.Switches: Rule(Role.ANYONE),
     messages.Counters: Rule(Role.ANYONE),
+    messages.Topology: Rule(Role.ANYONE),
     messages.Join: Rule(Role.USER, of_job=True),
     messages.Admit: Rule(Role.USER, of_job=True),
     messages.Attach: Rule(Role.USER, of_job=True),

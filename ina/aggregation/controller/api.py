@@ -15,6 +15,7 @@
     serve    port [host]                          -> this connection is the parameter server, and takes calls from now on
                                                      (ps_process.py); its port, and the port's descriptors
     jobs, switches, counters                      -> their state and counters
+    topology                                      -> the network of the switches
     links    events                               -> links of a testbed fail, heal, become slow (ina/topology/link_events.py)
     stop                                          -> ends when the last client is gone
 
@@ -170,7 +171,8 @@ class Operations:
         self.operations: dict[type, Callable[[Session, list[int], Any], dict[str, Any]]] = {
             messages.Ping: self.ping, messages.Join: self.join, messages.Admit: self.admit, messages.Attach: self.attach,
             messages.Release: self.release, messages.End: self.end, messages.Serve: self.serve, messages.Jobs: self.jobs,
-            messages.Switches: self.switches, messages.Counters: self.counters, messages.Links: self.change_links,
+            messages.Switches: self.switches, messages.Counters: self.counters, messages.Topology: self.topology,
+            messages.Links: self.change_links,
             messages.Stop: self.stop,
         }
         if self.works:
@@ -302,6 +304,7 @@ class Operations:
             "number": job.number, "incarnation": job.incarnation, "life": job.life, "workers": job.workers, "slots": job.slots,
             "strict": job.strict, "check": job.check, "open": not self.tokens.get(job.name), "owner": str(self._owner(job.name)),
             "root": job.root.switch, "run_by": "workers" if self.run_by_workers.get(job.name) else "process",
+            "tree": {"parent": job.tree.parent, "links": list(job.tree.links)} if job.tree else None,
             "switches": {b.switch: {"slot_base": b.slot_base, "children": list(b.seats)} for b in job.branches.values()},
             "members": {i: {"pid": processes.get(i), "host": job.hosts[i] if job.hosts else None, "port": child.port,
                             "ip": child.address.ip} for i, child in job.attached.items()},
@@ -322,6 +325,15 @@ class Operations:
             return {**self.host.counters(), **(self.upstream.counters() if self.upstream else {})}
         except ServerGone as error:
             raise AdmissionError("failed", str(error)) from error
+
+    def topology(self, session: Session, fds: list[int], request: messages.Topology) -> dict[str, Any]:
+        """``topology``: its ``name``, ``nodes`` (name, and the node that this one is like, or "") and ``links`` (both ends, rate
+        in bit/s, 0: no limit, and whether it is simplex); None: the switches are in no network that this process knows."""
+        topology = self.controller.topology
+        if topology is None:
+            return {"topology": None}
+        return {"topology": {"name": topology.name, "nodes": [[node.name, node.like] for node in topology.nodes],
+                             "links": [[link.a, link.b, link.rate, link.simplex] for link in topology.links]}}
 
     def change_links(self, session: Session, fds: list[int], request: messages.Links) -> dict[str, Any]:
         self.links.plan(request.events)

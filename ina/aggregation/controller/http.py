@@ -8,6 +8,7 @@
     GET    /jobs        jobs with their switches, slots and workers
     GET    /switches    switches with their pools
     GET    /counters    counters of the program, and of ports or links
+    GET    /topology    the network of the switches
     POST   /jobs        admit a job: {"job": "a", "workers": 4, "slots": 64, "hosts": ["h1", ...]}; the reply has its token
     DELETE /jobs/NAME   end a job; with "Authorization: Bearer TOKEN" where it has one
 
@@ -35,7 +36,7 @@ from ina.aggregation.controller.job_records import AdmissionError
 
 MAX_HEAD = 1 << 13  # bytes that are parsed of a client before it has sent a token
 NO_TOKEN = "a token is needed: ina.token of the user who started this (ina/base/tokens.py), in Authorization: Bearer TOKEN"
-ROUTES = {"status": "ping", "jobs": "jobs", "switches": "switches", "counters": "counters"}
+ROUTES = {"status": "ping", "jobs": "jobs", "switches": "switches", "counters": "counters", "topology": "topology"}
 STATUS = {
     "invalid": HTTPStatus.BAD_REQUEST, "internal": HTTPStatus.INTERNAL_SERVER_ERROR, "system": HTTPStatus.INTERNAL_SERVER_ERROR,
     "too_many_workers": HTTPStatus.BAD_REQUEST, "token": HTTPStatus.FORBIDDEN, "denied": HTTPStatus.FORBIDDEN,

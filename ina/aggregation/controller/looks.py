@@ -25,9 +25,28 @@ def ask(name: str, *operations: str, timeout: float = ANSWER) -> dict[str, dict[
     return replies
 
 
-def sample(name: str, timeout: float = ANSWER) -> dict[str, Any]:
-    """Returns all that a switch process says of itself, and ``at``: when, in monotonic seconds. Raises ControlError."""
-    return {**ask(name, "ping", "jobs", "counters", "switches", timeout=timeout), "at": time.monotonic()}
+def sample(name: str, *more: str, timeout: float = ANSWER) -> dict[str, Any]:
+    """Returns what a switch process says of itself: the replies to ``ping``, ``jobs``, ``counters``, ``switches`` and ``more``,
+    and ``at``: when, in monotonic seconds. Raises ControlError."""
+    return {**ask(name, "ping", "jobs", "counters", "switches", *more, timeout=timeout), "at": time.monotonic()}
+
+
+def silent_words(one: dict[str, Any]) -> str:
+    """Returns words about a worker from which nothing comes (``silent`` of the reply to ``switches``)."""
+    return (f"nothing has come from {one['host']} (worker {one['worker']} of {one['job']}) for {one['seconds']:.0f} s, while "
+            "others of its job send: it computes, it stands still, or its link loses everything")
+
+
+def link_jobs_words(one: dict[str, Any]) -> list[str]:
+    """Returns words about the jobs of a link's incident (link_recovery.py): those that moved, wait, or waited."""
+    waiting = one.get("waiting", ())
+    return [f"{job} moved to root {root}" for job, root in one["moved"].items()] + [
+        f"{job} {'waits' if job in waiting else 'waited'}" for job in one["waited"] if job not in one["moved"]]
+
+
+def clock(at: float | None) -> str:
+    """Returns the local time of day, "" for None; ``at``: seconds as of time.time()."""
+    return time.strftime("%H:%M:%S", time.localtime(at)) if at else ""
 
 
 def rates_between(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

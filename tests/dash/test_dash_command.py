@@ -1,0 +1,75 @@
+"""``ina dash`` as a user starts it, over a real switch process with a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+from capabilities import need
+
+need("bottle", "waitress")
+
+from waiting import LONG, until  # noqa: E402
+
+from ina import cli  # noqa: E402
+from ina.aggregation.controller.client import Client, start_server  # noqa: E402
+from ina.base import paths  # noqa: E402
+
+
+@pytest.mark.build
+@pytest.mark.gate
+def test_the_command_shows_a_running_job_and_ends_at_interrupt():
+    need("cc")
+    server = start_server(paths.p4_dir() / "switchml.p4", {"VALUES": "64", "SLOTS": "32"}, job_slots=16)
+    client = Client(server.name)
+    client.join("a/b", 0)
+    client.admit("a/b", 1)
+    for fd in client.attach("a/b", 0).fds:
+        os.close(fd)
+    command = [sys.executable, "-m", "ina.cli", "dash", "--switch", server.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            address, _, token = process.stdout.readline().strip().partition("?token=")
+            request = urllib.request.Request(f"{address}api/live", headers={"Authorization": f"Bearer {token}"})
+
+            def row():
+                with urllib.request.urlopen(request, timeout=LONG) as answer:
+                    rows = {one["name"]: one for one in json.load(answer)["switches"]}
+                return rows[f"@{server.name}"] if "about" in rows[f"@{server.name}"] else None
+
+            shown = until(row, "the switch process's row")
+            assert shown["error"] == "" and shown["about"]["pid"] == server.pid
+            (job,) = shown["jobs"]
+            assert (job["name"], job["here"], job["workers"], job["slots"], job["root"]) == ("a/b", 1, 1, 16, "s1")
+            assert [link["name"] for link in shown["links"]] == job["links"] == ["0"]
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(f"{address}api/live", timeout=LONG)
+            assert refused.value.code == 401
+            refused.value.close()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(LONG) == 0
+        finally:
+            process.kill()
+            client.release()
+            client.close()
+            server.close()
+
+
+@pytest.mark.fast
+def test_an_address_that_is_not_here(capsys):
+    assert cli.main(["dash", "--host", "192.0.2.1"]) == 1
+    assert "cannot listen at 192.0.2.1, port 0: " in capsys.readouterr().err
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("arguments", "text"), [(["--port", "70000"], "--port"), (["--port", "x"], "--port")])
+def test_ports_that_are_none(arguments, text, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["dash", *arguments])
+    assert end.value.code == 2 and text in capsys.readouterr().err
