@@ -224,7 +224,8 @@ def _rate(now: float, before: float, seconds: float) -> float:
 def _shown(value: Any) -> Any:
     """Returns the value with printable, bounded texts, and without numbers that JSON lacks. Raises TypeError."""
     if isinstance(value, str):
-        text = printable(value[:MOST_TEXT])
+        text = value[:MOST_TEXT]
+        text = text if text.isprintable() else printable(text)  # the usual name needs no look at each character
         return text if len(value) <= MOST_TEXT else f"{text}... ({len(value):,} characters)"
     if isinstance(value, dict):
         return {_shown(str(key)): _shown(each) for key, each in value.items()}

@@ -34,11 +34,12 @@ def local(at=10.0, packets=100, name="a", pid=77):
 
 
 def network(at=10.0, packets=0, spec="leaf-spine leaves=2 spines=1 hosts=2", rate=10e9, faults=(), names=("a",)):
-    """A testbed with a job over all of it; each link has carried ``packets`` of 1,000 bytes up."""
+    """A testbed with a job over its first 16 hosts; each link has carried ``packets`` of 1,000 bytes up."""
     from ina.topology.tree import aggregation_tree
 
     net = topologies.specified(spec)
-    tree = aggregation_tree(net, [host.name for host in net.hosts])
+    hosts = [host.name for host in net.hosts[:16]]
+    tree = aggregation_tree(net, hosts)
     links = {name: {"rate": rate, "up_packets": packets, "up_bytes": 1000 * packets, "up_tail_drops": 2, "down_packets": 0,
                     "down_bytes": 0, "down_tail_drops": 0, "down_buffer_drops": 0, "lost": 5, "errors": {"tx_full": 1}}
              for name in net.link_names()}
@@ -46,7 +47,7 @@ def network(at=10.0, packets=0, spec="leaf-spine leaves=2 spines=1 hosts=2", rat
              "moved": {}, "waited": ["a"], "waiting": ["a"]}
     parts = {"parent": tree.parent, "links": list(tree.links)}
     switches = {switch: {"slot_base": 0, "children": []} for switch in tree.switches}
-    own = job(len(net.hosts), parts, tree.root, range(len(net.hosts)), switches)
+    own = job(len(hosts), parts, tree.root, range(len(hosts)), switches)
     return {"at": at, "ping": ping(), "jobs": {"jobs": dict.fromkeys(names, own)},
             "counters": {"program": {}, "ports": {}, "links": links},
             "switches": {"switches": {switch.name: {"slots": 64, "free_slots": 48, "state": "up", "jobs": list(names)}
