@@ -22,7 +22,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("-d", "--delay", type=real(0.05, 86400), default=1.0, metavar="SECONDS",
                         help="between two looks (default: 1)")
     parser.add_argument("-n", "--count", type=whole(0, 10**9), default=0, metavar="N",
-                        help="end after so many (default: at Ctrl-C)")
+                        help="print so many and end (default: on a terminal a screen with keys until q, else until Ctrl-C)")
     parser.add_argument("--once", action="store_true", help="as -n 1")
 
 

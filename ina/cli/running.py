@@ -175,6 +175,10 @@ def _groups(columns: Sequence[str], rows: dict[str, dict]) -> Iterator[list[str]
 
 
 def _top(args: argparse.Namespace) -> int:
+    from ina.cli import top  # termios, which a machine without terminals lacks
+
+    if not (args.json or args.once or args.count) and top.possible():
+        return top.show(lambda: _names(args), sample, rates_between, args.delay)
     count = 1 if args.once else args.count
     console = Console()
     with nullcontext() if args.json else Live(console=console, auto_refresh=False) as live:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from capabilities import need
 from rich.console import Console
+from terminal import Terminal
 from waiting import LONG
 
 from ina import cli
@@ -240,6 +241,15 @@ def test_whatever_others_call_their_processes(read):
         process.stdout.readline()
         assert read(process.pid) > 0
         process.stdin.close()
+
+
+@pytest.mark.build
+def test_top_on_a_terminal_has_a_screen_and_ends_with_q(job):
+    with Terminal([sys.executable, "-m", "ina.cli", "top", "-d", "0.05", "--switch", job[0].name]) as terminal:
+        screen = terminal.until(lambda screen: any(line.startswith("port 1 ") for line in screen))
+        assert "job a/b: 2 of 2 workers, 16 slots, root s1" in screen[1]
+        terminal.press("q")
+        assert terminal.status() == 0 and terminal.is_sane()
 
 
 @pytest.mark.fast
