@@ -255,6 +255,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "torch": _module("torch"),
     "ml_dtypes": _module("ml_dtypes"),
     "shtab": _module("shtab"),
+    "prometheus_client": _module("prometheus_client"),
     "groff": lambda: "" if shutil.which("groff") else "no groff on PATH",
     "cuda": _cuda,
     "sklearn": _module("sklearn"),
