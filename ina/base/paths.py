@@ -54,3 +54,9 @@ def host_headers() -> str:
 def native_sources() -> str:
     """SHA-256 of the compiled part's sources (``lib.INA_SOURCES``); empty in an installed package, which has not all of them."""
     return manifest.digest("native", PACKAGE) if (PACKAGE.parent / "host" / "binding.py").is_file() else ""
+
+
+def program_files() -> dict[str, Path]:
+    """Returns the files of the package's switch programs by their names: ``switchml``, ``tofino/switchml``."""
+    root = p4_dir()
+    return {str(path.relative_to(root).with_suffix("")): path for path in sorted([*root.glob("*.p4"), *root.glob("tofino/*.p4")])}

@@ -35,8 +35,7 @@ def program_files() -> dict[str, Path]:
     """Returns the files of the package's switch programs by their names: ``switchml``, ``tofino/switchml``."""
     from ina.base import paths
 
-    root = paths.p4_dir()
-    return {str(path.relative_to(root).with_suffix("")): path for path in sorted([*root.glob("*.p4"), *root.glob("tofino/*.p4")])}
+    return paths.program_files()
 
 
 def program_path(text: str) -> Path:

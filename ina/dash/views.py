@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ina.dash.live import Live
 from ina.dash.metrics import Metrics
+from ina.dash.playground import Playground
 from ina.dash.server import View
 
 
 def all_views(switches: Sequence[str] = ()) -> list[View]:
     """Returns the views. ``switches``: names of sockets that discovery does not find."""
-    return [Live(switches).add_routes, Metrics(switches).add_routes]
+    return [Live(switches).add_routes, Metrics(switches).add_routes, Playground().add_routes]

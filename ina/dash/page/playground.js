@@ -1,7 +1,138 @@
-// View "Playground".
+// View "Playground": a program, its errors, its parser's graph, and the way of packets through it.
+
+const PATIENCE = 60000; // milliseconds: a check has 45 s, and waits up to 10 s for others
+let run = ""; // this page's name for its checks: the next one ends the last one
+let flight = null;
 
 export function mount(element, shell) {
-  element.append(shell.make("h2", {}, "Playground"));
+  const { make } = shell;
+  run = Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(16)).join("");
+  const text = area("Program", 20);
+  const defines = make("input", { id: "pg-defines", placeholder: "VALUES=32" });
+  const entries = area("Entries, as lines of STF", 4);
+  const packets = area("Packets, a line of hexadecimal digits each", 4);
+  const port = make("input", { id: "pg-port", type: "number", min: 0, max: 511, value: 0 });
+  const examples = make("select", { id: "pg-examples", onchange: choose }, make("option", { value: "" }, "(none)"));
+  const status = make("p", { role: "status", class: "soft" });
+  const diagnostics = make("ul", { "aria-label": "Errors and warnings" });
+  const result = make("div");
+  const way = make("div");
+  const builder = make("div");
+  const buttons = [
+    make("button", { type: "button", onclick: () => ask({}, explained) }, "Check"),
+    make("button", { type: "button", onclick: () => ask({ packets: packets.value, port: Number(port.value), entries: entries.value }, traced) }, "Send packets"),
+  ];
+  element.append(
+    make("h2", {}, "Playground"),
+    make("p", {}, make("label", { for: "pg-examples" }, "Example: "), examples, " ", make("label", { for: "pg-defines" }, "Macros: "), defines),
+    label(text), text, make("p", {}, buttons[0]), status, diagnostics, result,
+    make("h3", {}, "A packet's way"), label(entries), entries, builder, label(packets), packets,
+    make("p", {}, make("label", { for: "pg-port" }, "Port: "), port, " ", buttons[1]), way);
+  shell.get("/api/playground/programs").then(({ programs }) => {
+    examples.append(...programs.map((name) => make("option", { value: name }, name)));
+  }, (error) => shell.notify(error.message));
+
+  function area(name, rows) {
+    const id = `pg-${name.split(/\W/)[0].toLowerCase()}`;
+    const box = make("textarea", { id, rows, spellcheck: "false", class: "code", "data-name": name });
+    return box;
+  }
+  function label(box) {
+    return make("label", { for: box.id }, box.dataset.name);
+  }
+  async function choose() {
+    if (!examples.value) return;
+    try {
+      text.value = (await shell.get(`/api/playground/programs/${examples.value}`)).text;
+      shell.notify("");
+    } catch (error) {
+      shell.notify(error.message);
+    }
+  }
+  async function ask(more, show) {
+    flight?.abort();
+    const mine = flight = new AbortController();
+    const timer = setTimeout(() => mine.abort(), PATIENCE);
+    status.textContent = "at work ...";
+    try {
+      const answer = await fetch("/api/playground/check", { method: "POST", credentials: "same-origin", signal: mine.signal,
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ run, text: text.value, defines: defines.value, like: examples.value, ...more }) });
+      const reply = await answer.json();
+      if (flight !== mine) return;
+      if (!answer.ok) throw new Error(reply.error);
+      list(reply.diagnostics);
+      status.textContent = reply.refused ?? (reply.diagnostics.some((one) => one.severity === "error") ? "the program has errors" : "no errors");
+      show(reply);
+    } catch (error) {
+      if (flight === mine) status.textContent = error.name === "AbortError" ? "no answer: try again" : error.message;
+    }
+    clearTimeout(timer);
+  }
+  function list(rows) {
+    diagnostics.replaceChildren(...rows.map((one) => {
+      const words = `${one.severity}: ${one.message}`;
+      const place = one.line ? make("button", { type: "button", onclick: () => go(one.line, one.column) }, `${one.line}:${one.column}`) : one.place;
+      return make("li", { class: one.severity === "error" ? "bad" : "soft" }, place, ` ${words}`, ...one.notes.map((note) => make("div", { class: "soft" }, `note: ${note}`)));
+    }));
+  }
+  function go(line, column) {
+    const before = text.value.split("\n").slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0);
+    text.focus();
+    text.setSelectionRange(before + column - 1, before + column);
+    text.scrollTop = (text.scrollHeight / text.value.split("\n").length) * Math.max(0, line - 5);
+  }
+  function lines(name, rows) {
+    return make("pre", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, rows.join("\n"));
+  }
+  function explained(reply) {
+    result.replaceChildren();
+    if (!reply.graph) return;
+    const source = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(reply.graph)}`;
+    result.append(make("h3", {}, "Parser"), make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Parser graph" },
+      make("img", { src: source, alt: "The parser's states and transitions; the text below has them, too" })),
+    make("h3", {}, "Headers, states, tables and memory"), lines("Explanation", reply.explanation));
+    build(reply.headers);
+  }
+  function traced(reply) {
+    way.replaceChildren(...(reply.trace ? [lines("The way of the packets", reply.trace)] : []));
+  }
+  function build(headers) {
+    const chosen = make("select", { id: "pg-header", onchange: fields }, headers.map((one, i) => make("option", { value: i }, one.name)));
+    const inputs = make("div", { class: "fields" });
+    builder.replaceChildren();
+    if (!headers.length) return;
+    builder.append(make("label", { for: "pg-header" }, "Header: "), chosen, inputs,
+      make("button", { type: "button", onclick: append }, "Append to the last packet"));
+    fields();
+    function fields() {
+      inputs.replaceChildren(...headers[chosen.value].fields.map((one) => make("label", {}, `${one.name} (${one.bits} bits) `,
+        make("input", { "data-bits": one.bits, value: "0", size: 12 }))));
+    }
+    function append() {
+      let value = 0n;
+      let bits = 0;
+      try {
+        for (const input of inputs.querySelectorAll("input")) {
+          const size = Number(input.dataset.bits);
+          const number = BigInt(input.value.trim() || "0");
+          if (number < 0n || number >> BigInt(size)) throw new RangeError(`${input.value}: expected a number of ${size} bits`);
+          value = (value << BigInt(size)) | number;
+          bits += size;
+        }
+      } catch (error) {
+        status.textContent = error instanceof SyntaxError ? "a field: expected a number, such as 17 or 0x11" : error.message;
+        return;
+      }
+      packets.value += value.toString(16).padStart(bits / 4, "0");
+    }
+  }
 }
 
-export function unmount() {}
+export function unmount() {
+  flight?.abort();
+  flight = null;
+  fetch("/api/playground/cancel", { method: "POST", keepalive: true, credentials: "same-origin", body: JSON.stringify({ run }) }).catch(() => {});
+}
+
+addEventListener("pagehide", () => { if (flight) unmount(); });

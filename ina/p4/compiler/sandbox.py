@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -67,7 +67,7 @@ def compile_text(
     for macro, value in defines.items():
         if not re.fullmatch(r"[A-Za-z_]\w*", macro, re.ASCII) or not isinstance(value, str) or not value.isprintable():
             raise NotCompiled(f"macro {macro[:100]!r}: expected a name of letters, digits and _, and a value of one line of text")
-    command, shipped = c_compiler(), _shipped()
+    command, shipped = c_compiler(), shipped_files()
     request = {"text": text, "name": name, "defines": defines, "files": shipped, "folders": list(SHIPPED), "command": command}
     payload = json.dumps(request, sort_keys=True)
     stem = f"sent-{Path(name).stem}-{key_of([toolchain_digest(tuple(command)), payload])}"
@@ -97,7 +97,7 @@ def to_send(path: str | Path, *, defines: Mapping[str, str] | None = None, inclu
     return json.dumps({"source": text, "name": Path(path).name}).encode()
 
 
-def _shipped() -> dict[str, str]:
+def shipped_files() -> dict[str, str]:
     """Returns the texts of shipped files by their absolute paths in the child."""
     texts = {}
     for prefix, folder in SHIPPED.items():
@@ -109,16 +109,26 @@ def _shipped() -> dict[str, str]:
 
 def _run(request: str, limits: Limits) -> tuple[dict[str, Any], str, bytes]:
     """Compiles in a child process; returns the program's description, its C text and its shared object. Raises NotCompiled."""
+    return _parse_answer(*confined("ina.p4.compiler.sandboxed_process", request, limits))
+
+
+def confined(
+    module: str, request: str, limits: Limits, started: Callable[[subprocess.Popen[bytes]], None] | None = None
+) -> tuple[bytes, int]:
+    """Runs ``python -m MODULE FOLDER LIMITS`` on a request, as sandboxed_process.py does; returns its answer and exit status.
+    ``started`` gets the process, whose group (it leads one) may be killed. Raises NotCompiled: it took too long."""
     with tempfile.TemporaryDirectory(prefix="ina-compile-") as folder, tempfile.TemporaryFile() as request_file, \
             tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
         request_file.write(request.encode())
         request_file.seek(0)
-        command = [sys.executable, "-m", "ina.p4.compiler.sandboxed_process", folder, json.dumps(asdict(limits))]
+        command = [sys.executable, "-m", module, folder, json.dumps(asdict(limits))]
         environment = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                        "LANG": "C.UTF-8", "HOME": ".", "TMPDIR": ".", "PYTHONDONTWRITEBYTECODE": "1"}
         child = subprocess.Popen(command, stdin=request_file, stdout=answer, stderr=errors, cwd="/", env=environment,
                                  start_new_session=True)
         try:
+            if started:
+                started(child)
             status = child.wait(limits.seconds)
         except subprocess.TimeoutExpired:
             raise NotCompiled(f"the program was not compiled within {limits.seconds} s") from None
@@ -128,7 +138,7 @@ def _run(request: str, limits: Limits) -> tuple[dict[str, Any], str, bytes]:
         if stderr_text := errors.read().decode(errors="replace").strip():
             log.warning("compiling a program that was sent:\n%s", stderr_text)
         answer.seek(0)
-        return _parse_answer(answer.read(), status)
+        return answer.read(), status
 
 
 def _kill_group(child: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,58 @@
+"""The playground in Chromium: an example, an error that leads to its line, the graph, and a packet's way."""
+
+from __future__ import annotations
+
+import pytest
+from dash_page import needs_browser
+
+needs_browser()
+
+from ina.base import paths  # noqa: E402
+
+pytestmark = [pytest.mark.build, pytest.mark.gate]
+pytest_plugins = ("dash_page",)  # its fixtures
+LEARN = paths.root() / "examples/learn/learn.p4"
+
+
+def test_a_program_is_mended_drawn_and_run(page, axe):
+    page.get_by_role("tab", name="Playground").click()
+    program = page.get_by_label("Program")
+    text = LEARN.read_text()
+    broken = text.replace("apply {", "apply { nothing(); ", 1)
+    program.fill(broken)
+    page.get_by_role("button", name="Check").click()
+    page.get_by_text("the program has errors").wait_for()
+    line = next(i for i, row in enumerate(broken.splitlines(), start=1) if "nothing();" in row)
+    page.get_by_role("list", name="Errors and warnings").get_by_role("button").first.click()
+    selected = page.evaluate("(({value, selectionStart}) => [value.slice(0, selectionStart).split('\\n').length, "
+                             "value.slice(selectionStart, selectionStart + 9)])(document.activeElement)")
+    assert selected == [line, "nothing()"]
+
+    program.fill(text)
+    page.get_by_role("button", name="Check").click()
+    graph = page.get_by_role("img", name="The parser's states")
+    graph.wait_for()
+    page.wait_for_function("document.querySelector('main img').naturalWidth > 100")
+    assert "tables" in page.get_by_role("region", name="Explanation").inner_text()
+
+    page.get_by_label("Entries").fill("add addresses hdr.ethernet.dst:0x000000000002 forward(port:2)")
+    page.get_by_label("dst (48 bits)").fill("2")
+    page.get_by_label("src (48 bits)").fill("0x1")
+    page.get_by_role("button", name="Append to the last packet").click()
+    assert page.get_by_label("Packets").input_value().startswith("000000000002000000000001")
+    page.get_by_label("Port:").fill("1")
+    page.get_by_role("button", name="Send packets").click()
+    way = page.get_by_role("region", name="The way of the packets")
+    way.wait_for()
+    assert "into port 1" in way.inner_text() and "out of port 2" in way.inner_text()
+    for width in (400, 1600):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+    axe(page)
+
+
+def test_an_example_is_loaded(page):
+    page.get_by_role("tab", name="Playground").click()
+    page.get_by_label("Example:").select_option("switchml")
+    page.wait_for_function("document.getElementById('pg-program').value.length > 1000")
+    assert page.get_by_label("Program").input_value() == paths.program_files()["switchml"].read_text()
