@@ -11,7 +11,7 @@ from ina.aggregation.worker.errors import JobError
 from ina.base.settings import ConfigError
 from ina.lab.kind import Experiment, Outcome
 from ina.lab.results import report
-from ina.lab.results.progress import say_where
+from ina.lab.results.progress import kept, say_where
 from ina.lab.results.record import Folder, new_folder, reasoned
 from ina.lab.training import launch
 from ina.lab.virtual.virtual_network import Diverged, WrongSum
@@ -53,7 +53,7 @@ def measure(config: Experiment, path: Path, console: Console) -> Outcome:
     measured before."""
     path.mkdir(parents=True, exist_ok=True)
     outcome = Outcome([])
-    with reasoned(path):
+    with reasoned(path), kept(path, console, kind=config.kind, name=config.name):
         folder = Folder(path, config)
         for outcome in folder.config.run(path, console):
             page = report.page(folder, outcome.results, outcome.comparison, outcome.plots)

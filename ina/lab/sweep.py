@@ -4,6 +4,7 @@
     results/<name>-<time>/000-loss=0.0/       a run's folder (ina/lab/results/record.py); finished, or run again
     results/<name>-<time>/report.html         comparison of all finished points
     results/<name>-<time>/results.csv         their keys and figures, a row a back end or job (ina/lab/results/tabular.py)
+    results/<name>-<time>/progress.jsonl      while it runs: points done of all (ina/lab/results/journal.py)
     results/<name>-<time>/unfinished          there until the sweep has ended, the report included
     results/<name>-<time>/error.txt           what failed, if anything; also in a point's folder
 """
@@ -28,8 +29,8 @@ from ina.base.plurals import counted
 from ina.base.settings import ConfigError
 from ina.lab import cluster, run
 from ina.lab.plan import Plan
-from ina.lab.results import compare, report, tabular
-from ina.lab.results.progress import say_where
+from ina.lab.results import compare, journal, report, tabular
+from ina.lab.results.progress import kept, say_where
 from ina.lab.results.record import (
     SCHEMA,
     Result,
@@ -150,7 +151,7 @@ def sweep(
     type(plan.base).check_networks([point.config for point in plan.points])
     folder, hold = open_folder(plan, root, resume, new, partial(_say_skipped, console, "not resumed"))
     try:
-        with reasoned(folder):
+        with reasoned(folder), kept(folder, console, kind=plan.base.kind, name=plan.base.name, points=len(plan.points)):
             _sweep(plan, folder, console, processes, tables, ray)
     finally:
         os.close(hold)
@@ -166,7 +167,7 @@ def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: b
         console.print(f"{len(places) - len(todo)} of {len(places)} points are there already", highlight=False)
     try:
         with signals.terminable():
-            failures = _run(plan, places, todo, console, processes, ray)
+            failures = _run(plan, folder, places, todo, console, processes, ray)
     except signals.Terminated:
         _end_points()
         raise
@@ -195,10 +196,13 @@ def _results(folder: Path, console: Console) -> list[Result]:
         return []
 
 
-def _run(plan: Plan, places: list[Path], todo: list[int], console: Console, processes: int, ray: str) -> list[str]:
+def _run(plan: Plan, folder: Path, places: list[Path], todo: list[int], console: Console, processes: int, ray: str) -> list[str]:
     """Runs points; returns the failures."""
     at_once = min(processes, len(todo)) if plan.base.world == "virtual" else 1
-    failures, began = [], time.monotonic()
+    failures: list[str] = []
+    began, keeper = time.monotonic(), journal.of(folder)
+    if keeper:
+        keeper.note("", len(places) - len(todo), len(places))
     if ray:
         if plan.base.world != "virtual":
             raise ConfigError(f"world = {plan.base.world!r}: expected 'virtual' with --ray, which runs points anywhere")
@@ -210,6 +214,8 @@ def _run(plan: Plan, places: list[Path], todo: list[int], console: Console, proc
         note = f", about {remaining:.0f} s to go" if count < len(todo) else ""
         name = f": {point}" if point.values else ""
         console.print(f"[bold]{len(places) - len(todo) + count} of {len(places)}[/bold]{name}{note}", highlight=False)
+        if keeper:
+            keeper.note("", len(places) - len(todo) + count, len(places), f"{len(failures) + bool(error)} failed")
         if error:
             failures.append(f"{point}: {error}")
             console.print(f"  failed: {error}", highlight=False, markup=False)

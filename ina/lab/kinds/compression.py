@@ -29,6 +29,7 @@ from ina.lab import limits
 from ina.lab.kind import Check, Curve, Experiment, Finding, Measured, Outcome, Row
 from ina.lab.kinds.allreduce import AllReduce
 from ina.lab.kinds.training import MODELS
+from ina.lab.results import journal
 from ina.topology import TopologyError
 from ina.topology.link_events import bits
 
@@ -145,9 +146,13 @@ class Compression(Experiment):
         from ina.lab.training import data, together
 
         try:
-            *_, run = together.train(self.model, self.codec, self.workers, self.steps, self.batch, lr=self.lr, seed=self.seed,
-                                     momentum=self.momentum, evaluate=self.evaluate, folder=self.data,
-                                     optimizer=self.optimizer, warm_up=self.warm_up, dtype=self.dtype, decay=self.decay)
+            run, keeper = together.Trajectory(0, ""), journal.of(folder)
+            for run in together.train(self.model, self.codec, self.workers, self.steps, self.batch, lr=self.lr, seed=self.seed,
+                                      momentum=self.momentum, evaluate=self.evaluate, folder=self.data,
+                                      optimizer=self.optimizer, warm_up=self.warm_up, dtype=self.dtype, decay=self.decay):
+                if keeper and run.losses:
+                    step_ms = 1e3 * (run.compute_seconds[-1] + run.codec_seconds[-1])
+                    keeper.note(self.codec, len(run.losses), self.steps, loss=run.losses[-1], step_ms=step_ms)
         except data.DataError as error:
             raise ConfigError(f"data = {self.data!r}: {error}") from None
         except ValueError as error:  # such as no room for so many workers

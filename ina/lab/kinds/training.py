@@ -32,7 +32,7 @@ from ina.lab.cost_model import ETHERNET
 from ina.lab.kind import Check, Curve, Finding, Measured, Outcome, Row
 from ina.lab.processes import testbed
 from ina.lab.processes.hosts import BMV2_WINDOW, SWITCH, SWITCHES, Placed, described, hosts_of, server_host
-from ina.lab.results import progress, report, why
+from ina.lab.results import journal, progress, report, why
 from ina.lab.training import launch
 from ina.net.faults import parse_faults
 from ina.topology import TopologyError
@@ -437,7 +437,7 @@ def train(config: Training, backend: str, folder: Path, console: Console, networ
     meter = testbed.Meter(network)
     began = time.time()
     names = report.NAMES if network is None else report.TESTBED_NAMES
-    with progress.Steps(console, names[backend]) as bar:
+    with progress.Steps(console, names[backend], journal.of(folder), backend) as bar:
         def on_message(message: dict) -> None:
             kind = message.pop("kind")
             if kind == "start":
@@ -454,7 +454,8 @@ def train(config: Training, backend: str, folder: Path, console: Console, networ
                 run.allreduce_bytes.append(message["bytes"])
                 if message["step"] == message["steps"]:
                     run.network = {**meter.stop(), "switch": config.switch}
-                bar.update(message["step"], message["steps"], f"loss {message['loss']:.3f}")
+                bar.update(message["step"], message["steps"], f"loss {message['loss']:.3f}", loss=message["loss"],
+                           step_ms=1e3 * message["seconds"], allreduce_ms=1e3 * message["allreduce"])
             elif kind == "accuracy":
                 run.accuracies.append((message["step"], message["accuracy"]))
             elif kind == "end":
@@ -463,7 +464,7 @@ def train(config: Training, backend: str, folder: Path, console: Console, networ
 
         config_file = folder / "config.json"
         command = ["-m", "ina.lab.training.rank", str(config_file), backend, str(folder)]
-        launch.run(command, config.workers, folder, backend, config.timeout + 60, on_message, place)
+        launch.run(command, config.workers, folder, backend, config.timeout + 60, on_message, place, bar.waiting)
     return run
 
 

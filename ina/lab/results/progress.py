@@ -1,18 +1,23 @@
 """Terminal messages of a run: its progress, its cost in virtual time (packet-hops a second, memory), and the path of its results.
 
-On a terminal, progress is a bar that is drawn once a second; in a file or a pipe it is a line every few seconds.
+On a terminal, progress is a bar that is drawn once a second; in a file or a pipe it is a line every few seconds. The journal of
+the run (journal.py) gets the same.
 """
 
 from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ina.base.error_text import line
+from ina.lab.results import journal
 from ina.worlds.virtual.fabric import Fabric
 
 LONG = 3.0  # seconds after which progress in virtual time is shown
@@ -34,11 +39,26 @@ class Due:
         return due
 
 
-class Steps:
-    """Context manager for the progress of a run of known length, in steps, under a ``name``."""
+@contextmanager
+def kept(folder: Path, console: Console, **head: object) -> Iterator[None]:
+    """Keeps a journal in ``folder`` meanwhile, whose first line has ``head``; says so where that is impossible."""
+    try:
+        keeper = journal.Journal(folder, **head)
+    except OSError as error:
+        console.print(f"Its progress is not recorded, and no page shows it: {line(error)}", highlight=False, markup=False)
+        yield
+        return
+    with keeper:
+        yield
 
-    def __init__(self, console: Console, name: str):
+
+class Steps:
+    """Context manager for the progress of a run of known length, in steps, under a ``name``. ``keeper``: a journal that gets it
+    too, as that of the back end ``of``."""
+
+    def __init__(self, console: Console, name: str, keeper: journal.Journal | None = None, of: str = ""):
         self._console, self._name, self._due = console, name, Due()
+        self._keeper, self._of = keeper, of
         self._last = self._said = ""
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
@@ -46,12 +66,19 @@ class Steps:
         )
         self._task = self._bar.add_task(f"{name:<17}", total=None, note="starting")
 
-    def update(self, done: int, total: int, note: str) -> None:
-        """Takes note of ``done`` of ``total`` steps, with a few words on the last one."""
+    def update(self, done: int, total: int, note: str, **figures: float) -> None:
+        """Takes note of ``done`` of ``total`` steps, with a few words on the last one, and its figures for the journal."""
+        if self._keeper:
+            self._keeper.note(self._of, done, total, "", **figures)
         self._last = f"{self._name}: {done} of {total} steps, {note}"
         self._bar.update(self._task, completed=done, total=total, note=note)
         if self._due():
             self._say()
+
+    def waiting(self) -> None:
+        """Takes note that no step has ended meanwhile."""
+        if self._keeper:
+            self._keeper.due()
 
     def _say(self) -> None:
         if not self._console.is_terminal and self._last != self._said:
@@ -73,9 +100,11 @@ def say_where(console: Console, label: str, path: Path) -> None:
 
 
 class Watch:
-    """Context manager for ``Timeline.watch``. Wall-clock figures are for people: they are in no result."""
+    """Context manager for ``Timeline.watch``. Wall-clock figures are for people: they are in no result. ``keeper``: a journal,
+    which gets them too."""
 
-    def __init__(self, console: Console):
+    def __init__(self, console: Console, keeper: journal.Journal | None = None):
+        self._keeper, self._noted = keeper, time.monotonic()
         self._console, self._began, self._hops, self._now = console, time.monotonic(), 0, 0.0
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(),
@@ -86,10 +115,11 @@ class Watch:
 
     def __call__(self, fabric: Fabric) -> None:
         self._hops, self._now = fabric.stats()["frames"], fabric.now / 1e12
+        if self._keeper:
+            self._note(self._keeper, fabric)
         if self._seconds < LONG:
             return
-        done = fabric.progress() or 0.0
-        text = f"{1e3 * self._now:.3f} virtual ms, {self._rate / 1e6:.2f} M packet-hops/s"
+        done, text = fabric.progress() or 0.0, self._text
         if not self._console.is_terminal:
             if self._due():
                 self._console.print(f"{done:.0%}: {text}", highlight=False)
@@ -98,6 +128,16 @@ class Watch:
             self._bar.start()
             self._shown = True
         self._bar.update(self._task, completed=done, description=text)
+
+    def _note(self, keeper: journal.Journal, fabric: Fabric) -> None:
+        if (now := time.monotonic()) >= self._noted + journal.EVERY:
+            share = fabric.progress()
+            keeper.note("", round(share or 0.0, 4), None if share is None else 1, self._text, hops_per_s=self._rate)
+            self._noted = now
+
+    @property
+    def _text(self) -> str:
+        return f"{1e3 * self._now:.3f} virtual ms, {self._rate / 1e6:.2f} M packet-hops/s"
 
     @property
     def _seconds(self) -> float:

@@ -99,13 +99,13 @@ def end(ranks: list[subprocess.Popen]) -> None:
 
 def run(
     command: list[str], workers: int, folder: Path, label: str, silence: float, on_message: Callable[[Any], None],
-    place: Place | None = None,
+    place: Place | None = None, waiting: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs ``command`` once a rank with torchrun's variables; rank 0's standard output is JSON lines. It gets a line on its
     standard input when ``on_message`` has returned from an object of the kind "start".
 
     Each rank's standard error goes to ``folder/<label>-rank<i>.log``. ``silence``: longest time in seconds without a
-    line from rank 0. ``place``: default, this machine.
+    line from rank 0. ``place``: default, this machine. ``waiting``: called whenever that rank has been silent for a moment.
 
     Raises:
         JobFailed: a rank exited with an error, or rank 0 was silent for too long.
@@ -128,7 +128,7 @@ def run(
                     )
                 )
             place.started(ranks[-1].pid)
-        _listen(ranks, logs, label, silence, on_message)
+        _listen(ranks, logs, label, silence, on_message, waiting)
     finally:
         end(ranks)
 
@@ -140,7 +140,8 @@ def piped(stream: IO[AnyStr] | None) -> IO[AnyStr]:
 
 
 def _listen(
-    ranks: list[subprocess.Popen], logs: list[Path], label: str, silence: float, on_message: Callable[[Any], None]
+    ranks: list[subprocess.Popen], logs: list[Path], label: str, silence: float, on_message: Callable[[Any], None],
+    waiting: Callable[[], None],
 ) -> None:
     stdin, stdout = piped(ranks[0].stdin), piped(ranks[0].stdout)
     last = time.monotonic()
@@ -162,8 +163,10 @@ def _listen(
                         with contextlib.suppress(BrokenPipeError):  # why it has ended is found below
                             stdin.write(b"\n")
                             stdin.flush()
-            elif not open_output:
-                time.sleep(0.02)
+            else:
+                waiting()
+                if not open_output:
+                    time.sleep(0.02)
             failed = [r for r, p in enumerate(ranks) if p.poll() not in (None, 0)]
             if failed:
                 time.sleep(1.0)  # let the others log their errors, too

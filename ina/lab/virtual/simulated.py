@@ -10,6 +10,7 @@ from rich.console import Console
 from ina.base.bounds import Range
 from ina.base.settings import key
 from ina.lab.kind import Check, Experiment, Measured, Outcome, Row
+from ina.lab.results import journal
 from ina.lab.results.progress import Watch
 from ina.lab.virtual.timeline import Timeline
 
@@ -43,7 +44,7 @@ class Simulated(Experiment):
         raise NotImplementedError
 
     def run(self, folder: Path, console: Console) -> Iterator[Outcome]:
-        with Watch(console) as watch:
+        with Watch(console, journal.of(folder)) as watch:
             timeline = Timeline(self.sample, watch)
             results = self.measure(timeline)
         if timeline.jobs:
