@@ -6,6 +6,7 @@ import argparse
 import os
 import secrets
 import sys
+from pathlib import Path
 
 from ina.base.bounds import whole
 from ina.base.error_text import line
@@ -15,8 +16,11 @@ LOOPBACK = "127.0.0.1"
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Adds the command to ``ina``."""
-    parser = commands.add_parser("dash", description="Serve a page to watch: the running switch processes of this machine. It "
-                                                     "prints the page's address, which has a token; Ctrl-C ends it.")
+    parser = commands.add_parser("dash", description="Serve a page to watch: the running switch processes of this machine, and "
+                                                     "the runs in results folders. It prints the page's address, which has a "
+                                                     "token; Ctrl-C ends it.")
+    parser.add_argument("folders", nargs="*", type=Path, default=[Path("results")], metavar="FOLDER",
+                        help="results folders, or folders of them (default: results)")
     parser.add_argument("--port", type=whole(0, 65535), default=0, metavar="N", help="TCP port (default: 0, any that is free)")
     parser.add_argument("--host", default=LOOPBACK, metavar="ADDRESS",
                         help="address to listen on (default: 127.0.0.1, this machine alone). Any other lets those who see the "
@@ -34,7 +38,7 @@ def _main(args: argparse.Namespace) -> int:
     switches = [name.removeprefix("@") for name in [*args.switch, os.environ.get("INA_SWITCH", "")] if name]
     token = secrets.token_urlsafe(24)
     try:
-        server = listen(application(token, all_views(switches), names_of(args.host)), args.host, args.port)
+        server = listen(application(token, all_views(switches, args.folders), names_of(args.host)), args.host, args.port)
     except (OSError, ValueError) as error:
         print(f"ina: dash: cannot listen at {args.host}, port {args.port}: {line(error)}", file=sys.stderr)
         return 1

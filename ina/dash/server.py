@@ -35,8 +35,9 @@ THREADS = 8  # requests at a time
 SILENCE = 30  # seconds after which a connection without a request is closed
 METHODS = ("GET", "HEAD", "POST")
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+POLICY = "Content-Security-Policy"
 HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; "
+    POLICY: "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; "
                                "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
@@ -69,8 +70,10 @@ class Application(bottle.Bottle):
         """Answers a request as WSGI (PEP 3333) has it."""
 
         def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            policy = [(name, value) for name, value in headers if name.title() == POLICY]  # of an answer that is no page of ours
             own = [(name, value) for name, value in headers if name.title() not in HEADERS]
-            return start_response(status, [*own, *HEADERS.items()], *rest)
+            ours = [(name, value) for name, value in HEADERS.items() if name != POLICY or not policy]
+            return start_response(status, [*own, *policy, *ours], *rest)
 
         try:
             self._check(environ)
