@@ -12,10 +12,11 @@ from capabilities import need
 from ina.aggregation import protocols
 from ina.base.settings import ConfigError
 from ina.lab import oracle
-from ina.lab.kinds import asynchronous
 from ina.lab.kinds.asynchronous import Asynchronous, Learned
 from ina.lab.results import why
 from ina.lab.results.record import load
+from ina.lab.virtual.asynchronous.keys import TASKS
+from ina.lab.virtual.asynchronous.run import Run
 from ina.lab.virtual.judge import Judge, StaleSum
 from ina.lab.virtual.learning import Task
 from ina.lab.virtual.masks import Masks
@@ -125,7 +126,7 @@ def test_backups_train_as_one_process_in_the_time_of_the_faster_of_each(copies):
 def test_one_copy_of_each_is_a_sum_of_all_and_two_of_a_group_are_noticed(monkeypatch):
     alone, synchronous = learnt(method="backup", copies=1, updates=80), learnt(updates=80)
     assert alone.seconds == synchronous.seconds and alone.staleness == synchronous.staleness
-    monkeypatch.setattr(asynchronous._Run, "_rivals", lambda run, worker: [])
+    monkeypatch.setattr(Run, "_rivals", lambda run, worker: [])
     with pytest.raises(WrongSum, match="expected one of each 2 that compute the same$"):
         replace(BASE, method="backup", updates=400).measure()
 
@@ -205,7 +206,7 @@ REFUSED = {  # methods that a task has no meaning for, and why
     ("foresight", "cartpole"): "cartpole has no loss that falls"}
 
 
-@pytest.mark.parametrize("task", asynchronous.TASKS)
+@pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_replay_of_each_task_by_each_method_has_the_same_bits(method, task):
     keys = {"method": method, "task": task, "updates": 96, "evaluate": 32, "width": 4}
@@ -304,7 +305,7 @@ def test_masks_of_workers_that_drop_out_are_taken_off(monkeypatch):
 
 
 def test_masks_that_stay_are_noticed(monkeypatch):
-    monkeypatch.setattr(asynchronous._Run, "_clear", lambda run, number, total, contributors: total)
+    monkeypatch.setattr(Run, "_clear", lambda run, number, total, contributors: total)
     with pytest.raises(WrongSum, match="sum 0: masks of the workers .* do not cancel"):
         replace(BASE, method="first", masked=True, shares=5, updates=80).measure()
 
@@ -328,13 +329,13 @@ def test_workers_with_few_classes_drift_apart_in_local_steps():
 
 
 def test_a_late_update_of_who_waits_is_not_hidden(monkeypatch):
-    offer = asynchronous._Run._offer
+    offer = Run._offer
 
     def older(run, worker, update):
         update.version -= worker.version > 2
         offer(run, worker, update)
 
-    monkeypatch.setattr(asynchronous._Run, "_offer", older)
+    monkeypatch.setattr(Run, "_offer", older)
     with pytest.raises(StaleSum, match="an update of staleness 1, expected at most 0 with synchronous"):
         replace(BASE, updates=80).measure()
 
@@ -342,22 +343,22 @@ def test_a_late_update_of_who_waits_is_not_hidden(monkeypatch):
 @pytest.mark.parametrize("method", ["iswitch", "ssp", "dssp"])
 def test_a_bound_that_is_not_kept_is_noticed(monkeypatch, method):
     if method == "iswitch":
-        offer = asynchronous._Run._offer
+        offer = Run._offer
 
         def stale(run, worker, update):
             run.stalest, known = None, run.stalest
             offer(run, worker, update)
             run.stalest = known
 
-        monkeypatch.setattr(asynchronous._Run, "_offer", stale)
+        monkeypatch.setattr(Run, "_offer", stale)
     else:
-        monkeypatch.setattr(asynchronous._Run, "_may_begin", lambda run, worker: True)
+        monkeypatch.setattr(Run, "_may_begin", lambda run, worker: True)
     with pytest.raises(StaleSum, match=f"expected at most .* with {method}"):
         replace(BASE, method=method, bound=1, upper=2).measure()
 
 
 def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
-    check, apply = Judge.check_sum, asynchronous._Run._apply
+    check, apply = Judge.check_sum, Run._apply
     monkeypatch.setattr(Judge, "check_sum", lambda judge, worker, number, out, contributors: check(
         judge, worker, number, out + np.float32(1e-3) * (worker == 5), contributors))
     with pytest.raises(WrongSum, match="sum 0: worker 5 has another one"):
@@ -368,7 +369,7 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
         worker.parameters = worker.parameters + np.float32(1e-6) * (worker.number == 5)
         apply(run, worker, time)
 
-    monkeypatch.setattr(asynchronous._Run, "_apply", apply_otherwise)
+    monkeypatch.setattr(Run, "_apply", apply_otherwise)
     with pytest.raises(WrongSum, match="version 1 of worker [0-9] is another one"):
         replace(BASE, updates=80).measure()
 

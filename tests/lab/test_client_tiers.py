@@ -7,8 +7,8 @@ import pytest
 from capabilities import need
 
 from ina.base.settings import ConfigError
-from ina.lab.kinds import asynchronous
 from ina.lab.kinds.asynchronous import Asynchronous
+from ina.lab.virtual.asynchronous.run import Run
 from ina.lab.virtual.client_tiers import Client, Rounds, clusters, dbscan, features, running_mean, selected, separation, weight
 from ina.lab.virtual.judge import Judge
 from ina.lab.virtual.learning import Task
@@ -148,7 +148,7 @@ def test_a_worker_that_chooses_otherwise_is_noticed_and_one_that_was_not_chosen(
         patch.setattr(Rounds, "choose", other)
         with pytest.raises(WrongSum, match="version 2: the workers .* compute for worker"):
             BASE.measure()
-    monkeypatch.setattr(asynchronous._Run, "_may_begin", lambda run, worker: True)
+    monkeypatch.setattr(Run, "_may_begin", lambda run, worker: True)
     with pytest.raises(WrongSum, match=r"sum \d has an update of version 0 by worker \d, expected one of \["):
         BASE.measure()
 

@@ -10,6 +10,7 @@ from capabilities import need
 
 from ina.base.settings import ConfigError
 from ina.lab.kinds.asynchronous import Asynchronous, Learned
+from ina.lab.virtual.asynchronous.run import Run
 from ina.lab.virtual.images import Images
 from ina.lab.virtual.learning import Task
 from ina.lab.virtual.loss_prediction import FEWEST, LossTrend
@@ -76,10 +77,8 @@ def learnt(**keys) -> Learned:
 def test_losses_in_sums_weigh_updates_as_one_process_does_it(monkeypatch):
     """Each weight of a run against a trend of the losses that the worker's versions have had, kept apart."""
     need("cc")
-    from ina.lab.kinds import asynchronous
-
     weights, true = [], {}
-    offer, compute = asynchronous._Run._offer, asynchronous._Run._compute
+    offer, compute = Run._offer, Run._compute
 
     def computes(run, worker):
         loss = run.task.loss(worker.parameters, worker.number, worker.data, run.config.batch)
@@ -98,8 +97,8 @@ def test_losses_in_sums_weigh_updates_as_one_process_does_it(monkeypatch):
         weights.append(trend.weight(number - update.version))
         assert values == pytest.approx(np.float32(weights[-1]) * update.values, rel=1e-5, abs=1e-9)
 
-    monkeypatch.setattr(asynchronous._Run, "_offer", offers)
-    monkeypatch.setattr(asynchronous._Run, "_compute", computes)
+    monkeypatch.setattr(Run, "_offer", offers)
+    monkeypatch.setattr(Run, "_compute", computes)
     run = replace(BASE, updates=80).measure()[0]
     assert len(run.staleness) >= 80
     assert min(weights) < 0.95 and max(weights) == 1

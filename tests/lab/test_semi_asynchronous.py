@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from capabilities import need
 
-from ina.lab.kinds import asynchronous
 from ina.lab.kinds.asynchronous import Asynchronous
+from ina.lab.virtual.asynchronous.run import Run
 from ina.lab.virtual.judge import Judge
 from ina.lab.virtual.learning import TRAINED, Task
 from ina.lab.virtual.semi_asynchronous import LARGEST, factor, length, participants
@@ -91,14 +91,14 @@ def test_sums_are_of_those_that_are_fast_and_the_slow_one_learns_at_a_larger_rat
 @pytest.mark.build
 def test_a_worker_that_chooses_otherwise_is_noticed(monkeypatch):
     need("cc")
-    choose = asynchronous._Run._choose
+    choose = Run._choose
 
     def one_more(run, worker, contributors, speeds):
         choose(run, worker, contributors, speeds)
         for number in worker.leasts:
             worker.leasts[number] -= worker.number == 3
 
-    monkeypatch.setattr(asynchronous._Run, "_choose", one_more)
+    monkeypatch.setattr(Run, "_choose", one_more)
     with pytest.raises(WrongSum, match="workers are enough for worker"):
         BASE.measure()
 
@@ -111,7 +111,7 @@ def test_classes_of_the_slow_worker_are_learnt_better_with_rates_by_participatio
     learnt, score, reached = [], Task.score, []
     monkeypatch.setattr(Task, "score", lambda task, parameters: learnt.append((task, parameters)) or score(task, parameters))
     for rates in (factor, lambda clocks, worker: 1.0):
-        monkeypatch.setattr(asynchronous, "factor", rates)
+        monkeypatch.setattr("ina.lab.virtual.asynchronous.run.factor", rates)
         learnt.clear()
         replace(BASE, seed=seed, own=1.0, width=16, updates=2400, evaluate=80).measure()
         right = []

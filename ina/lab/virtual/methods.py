@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Terms(NamedTuple):
-    """Keys of a run that say what its method allows: see ina/lab/kinds/asynchronous.py. ``least`` is 0: as the method has it."""
+    """Keys of a run that say what its method allows: see asynchronous/keys.py. ``least`` is 0: as the method has it."""
 
     workers: int
     least: int
