@@ -1,5 +1,5 @@
-"""NURD's predictions: its parts against closed forms, its rates against a plain regressor's on heavy-tailed times, and steps of
-training that go on without those who are predicted to straggle."""
+"""NURD's predictions: its parts against closed forms, its rates against a plain regressor's on heavy-tailed times, and steps and
+trainings that go on without those who are predicted to straggle."""
 
 from dataclasses import replace
 
@@ -8,8 +8,12 @@ import pytest
 from capabilities import need
 
 from ina.base.settings import ConfigError
-from ina.lab.kinds.stragglers import Stragglers, counters, rates, straggling
+from ina.lab.kinds.asynchronous import Asynchronous
+from ina.lab.kinds.stragglers import Stragglers
+from ina.lab.virtual.judge import Judge
 from ina.lab.virtual.nurd import LEAST, Nurd, fit, propensity
+from ina.lab.virtual.straggling import Lookout, counters, rates, straggling
+from ina.lab.virtual.virtual_network import WrongSum
 
 BASE = Stragglers(workers=4, steps=60, elements=64, rate=10e9, distribution="pareto")
 
@@ -102,3 +106,56 @@ def test_steps_go_on_without_those_that_are_predicted_to_straggle_and_alike_each
 def test_keys_that_make_no_sense_with_it_are_refused(keys, message):
     with pytest.raises(ConfigError, match=message):
         replace(BASE, **({"predict": "nurd"} | keys))
+
+
+TRAINING = Asynchronous(method="nurd", updates=400, evaluate=80, width=4, rate=10e9)
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("distribution", ["exponential", "pareto"])
+def test_a_training_goes_on_without_them_and_alike_each_time(distribution):
+    """No update is stale, since who is late stops; sums lack some workers, and are over sooner than those of all."""
+    need("cc")
+    everyone, first, again = (replace(TRAINING, method=method, distribution=distribution).measure()[0]
+                              for method in ("synchronous", "nurd", "nurd"))
+    assert first == again and max(first.staleness) == 0
+    assert 4 * first.sums <= len(first.staleness) < 8 * first.sums
+    assert first.seconds / first.sums < 0.9 * everyone.seconds / everyone.sums
+
+
+@pytest.mark.build
+def test_a_training_without_predictions_is_synchronous_to_the_bit(monkeypatch):
+    need("cc")
+    monkeypatch.setattr(Lookout, "all_straggle", lambda lookout, step, running: False)
+    all_of_them, synchronous = (replace(TRAINING, method=method, updates=160).measure()[0] for method in ("nurd", "synchronous"))
+    assert (all_of_them.scores, all_of_them.staleness) == (synchronous.scores, synchronous.staleness)
+
+
+@pytest.mark.build
+def test_sums_of_half_come_as_fast_as_a_closed_form_says_where_all_others_are_predicted(monkeypatch):
+    """Exponential times have no memory: until the first four of eight are ready it takes H_8 - H_4 means."""
+    need("cc")
+    monkeypatch.setattr(Lookout, "all_straggle", lambda lookout, step, running: True)
+    run = replace(TRAINING, updates=800).measure()[0]
+    assert len(run.staleness) == 4 * run.sums
+    assert run.seconds / run.sums == pytest.approx(0.01 * sum(1 / each for each in range(5, 9)), rel=0.1)
+
+
+@pytest.mark.build
+def test_a_sum_that_lacks_a_worker_that_is_not_predicted_is_noticed(monkeypatch):
+    need("cc")
+    monkeypatch.setattr(Lookout, "all_straggle", lambda lookout, step, running: True)
+    monkeypatch.setattr(Judge, "lower", lambda judge, number, least: None)
+    with pytest.raises(WrongSum, match="sum 0 is of 4 workers, expected 8 or more"):
+        TRAINING.measure()
+
+
+@pytest.mark.build
+@pytest.mark.parametrize(("keys", "message"), [
+    ({"distribution": "constant"}, "method = 'nurd': expected another one where compute times do not differ"),
+    ({"computing": 0.0}, "method = 'nurd': expected another one where compute times do not differ"),
+    ({"local": 2}, "local = 2: expected 0 or 1 with nurd"), ({"masked": True}, "masked = True: expected false"),
+    ({"masked": True, "shares": 5}, "shares = 5: expected 0 with nurd"), ({"counter_noise": -1.0}, "counter_noise = -1.0")])
+def test_keys_of_a_training_that_make_no_sense_with_it_are_refused(keys, message):
+    with pytest.raises(ConfigError, match=message):
+        replace(TRAINING, **keys)

@@ -9,7 +9,7 @@ for more than ``least`` workers. What a worker does that is late:
     carry   it computes to the end, and gives what it has to the step that the others are in
 
 With ``predict`` a step's sum is complete with those that have given as soon as all others are predicted to straggle, from
-counters of their work (ina/lab/virtual/nurd.py).
+counters of their work (ina/lab/virtual/straggling.py).
 
 Compute times are drawn, gradients are of whole numbers, and every sum is compared with that of the workers that it names.
 """
@@ -17,7 +17,6 @@ Compute times are drawn, gradients are of whole numbers, and every sum is compar
 from __future__ import annotations
 
 import statistics
-from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -32,10 +31,9 @@ from ina.base.settings import key
 from ina.lab import limits
 from ina.lab.kind import Check, Finding, Measured, Row
 from ina.lab.virtual import virtual_network
-from ina.lab.virtual.computing import DRAWN
-from ina.lab.virtual.nurd import Nurd
 from ina.lab.virtual.offering import Offering
 from ina.lab.virtual.simulated import SUMS, sums
+from ina.lab.virtual.straggling import Computation, Lookout, rates
 from ina.lab.virtual.timeline import Timeline
 from ina.lab.virtual.virtual_network import WrongSum
 from ina.net.ports import PS
@@ -44,9 +42,6 @@ from ina.worlds.virtual.network import Completion
 
 LATE = ("abort", "drop", "carry")
 PREDICTORS = ("none", "nurd")
-STRAGGLING = 0.9  # quantile of compute times from which on one straggles, as in NURD's evaluation
-HISTORY = 200  # finished computations that a prediction is of, at most
-FEWEST = 40  # with fewer there is none
 WARM = 0.1  # of the steps, which are not measured: workers begin together
 
 
@@ -98,9 +93,6 @@ class Stragglers(Offering):
                           limits.TIME)
     predict: str = key("none", "whether a step goes on without those that are predicted to straggle: none, or nurd (NURD)",
                        choices=PREDICTORS)
-    gamma: float = key(-0.2, "nurd: of its delta, which is 1 / (1 + rho) - gamma", Range(-1, 1))
-    counter_noise: float = key(0.3, "nurd: standard deviation of the logarithm of what a worker's counters say of its speed",
-                               Range(0, 10))
     ahead: int = key(4, "steps that a worker takes part in before it comes to them", Range(0, 16, "sums", "under way"))
     steps: int = key(1000, "stop after this many, at least 10", limits.STEPS)
     elements: int = key(10_000, "of the gradient, float32", limits.ELEMENTS)
@@ -152,16 +144,6 @@ class Stragglers(Offering):
         return Finding(summary["job"], "straggler" if step > 1.1 * compute else "compute", text)
 
 
-def rates(predictions: Sequence[tuple[bool, bool]]) -> dict[str, float | None]:
-    """Returns true and false positive rate and F1 of ``predictions``: whether each was to straggle, and whether it did; None: not
-    defined, there are none of the kind."""
-    both = Counter(predictions)
-    found, wrong, missed, right = (both[pair] for pair in ((True, True), (True, False), (False, True), (False, False)))
-    return {"true_positive": found / (found + missed) if found + missed else None,
-            "false_positive": wrong / (wrong + right) if wrong + right else None,
-            "f1": 2 * found / (2 * found + wrong + missed) if found + wrong + missed else None}
-
-
 @dataclass
 class _Worker:
     """A worker: the step that it is in, and its sums that are under way, by step."""
@@ -179,8 +161,7 @@ class _Worker:
     results: dict[int, tuple[int, ...]] = field(default_factory=dict)  # contributors of steps that are over
     unobserved: dict[int, tuple[int, float]] = field(default_factory=dict)  # of such steps: contributors, and when, s
     observed: int = 0  # steps
-    seconds: float = 0.0  # of what it computes
-    counters: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of that
+    running: Computation | None = None  # that it does, or has done last, where stragglers are predicted
     spans: list[tuple[str, float, float]] = field(default_factory=list)
 
 
@@ -197,10 +178,7 @@ class _Run:
         self.given: dict[tuple[int, int], int] = {}  # ps, when a worker gave to a step
         self.least_ps = round(PS * (4 * config.delay + (8 * INT32.bytes(config.elements) / config.rate if config.rate else 0)))
         self.computed = self.used = 0
-        self.chance = np.random.default_rng((config.seed, 7))  # of counters
-        self.nurd = Nurd(straggling(config), config.gamma) if config.predict == "nurd" else None
-        self.finished: deque[tuple[np.ndarray, float]] = deque(maxlen=HISTORY)  # counters and times of computations
-        self.predicted: dict[tuple[int, int], tuple[bool, bool]] = {}  # by step and worker
+        self.lookout = Lookout(config) if config.predict == "nurd" else None
         self.released = -1  # latest step whose sum does not wait for the others
         self._numbers = {machine: number for number, machine in enumerate(job.machines)}
 
@@ -218,9 +196,8 @@ class _Run:
             self._give(worker)
             return
         seconds = self.config.seconds(worker.number, worker.rng)
-        worker.seconds = seconds
-        if self.nurd:
-            worker.counters = counters(self.chance, seconds / self.config.computing, self.config.counter_noise)
+        if self.lookout:
+            worker.running = self.lookout.begin(seconds)
         worker.token += 1
         token, began = worker.token, self.network.now
         self.network.plan(began + round(seconds * PS), lambda: self._computed(worker, token, began))
@@ -247,7 +224,8 @@ class _Run:
         if token != worker.token:
             return
         self.computed += 1
-        self.finished.append((worker.counters, worker.seconds))
+        if self.lookout and worker.running:
+            self.lookout.finish(worker.running)
         worker.spans.append((f"compute of step {worker.step}", began / PS, self.network.now / PS))
         if worker.step in worker.results:  # late
             worker.owes = self.config.late == "carry"
@@ -260,25 +238,21 @@ class _Run:
         self.given[worker.step, worker.number] = self.network.now
         ticket = worker.tickets[worker.step]
         self.network.amend(ticket, gradient(worker.number, worker.step, self.config.elements))
-        if self.nurd:
-            self._predict(worker.step)
+        if self.lookout:
+            self._predict(self.lookout, worker.step)
         if self.config.deadline:
             self.network.plan(self.network.now + round(self.config.deadline * PS), lambda: self._release(ticket))
 
-    def _predict(self, step: int) -> None:
+    def _predict(self, lookout: Lookout, step: int) -> None:
         """Has a step's sum be complete with those that have given, if all others are predicted to straggle; from half of them
         on."""
         given = [each for each in self.workers if each.step == step and each.given]
         rest = [each for each in self.workers if each.step == step and not each.given]
         early = 2 * len(given) < self.config.workers
-        if self.nurd is None or step in self.ends or step <= self.released or early or not rest or len(self.finished) < FEWEST:
+        if step in self.ends or step <= self.released or early:
             return
-        known, times = zip(*self.finished, strict=True)
-        flags = self.nurd.straggling(np.array(known), np.array(times), np.array([each.counters for each in rest]))
-        for worker, flag in zip(rest, flags, strict=True):
-            before = self.predicted.get((step, worker.number), (False, False))[0]
-            self.predicted[step, worker.number] = before or bool(flag), worker.seconds >= self.nurd.threshold
-        if len(given) + len(rest) == self.config.workers and all(self.predicted[step, each.number][0] for each in rest):
+        straggle = lookout.all_straggle(step, {each.number: each.running for each in rest if each.running})
+        if straggle and len(given) + len(rest) == self.config.workers:
             self.released = step
             for each in given:
                 if step in each.tickets:
@@ -331,19 +305,6 @@ class _Run:
                            f"least {self.least_ps / PS:g} s")
 
 
-def straggling(config: Stragglers) -> float:
-    """Returns the time from which on a computation straggles, s: the quantile STRAGGLING of its distribution, of many draws."""
-    rng = np.random.default_rng(0)
-    return config.computing * float(np.quantile([DRAWN[config.distribution](rng) for _ in range(20_000)], STRAGGLING))
-
-
-def counters(rng: np.random.Generator, time: float, noise: float) -> np.ndarray:
-    """Returns what counters say of a computation of ``time`` means while it runs, float64 (3,): logarithms of the work done in a
-    second, and of the time lost to others of the machine, each with noise; and one that has nothing to do with it."""
-    speed, lost = np.exp(noise * rng.standard_normal(2)) * (1 / max(time, 1e-3), time)
-    return np.array([np.log(speed), np.log(lost), rng.random()])
-
-
 class EarlySum(WrongSum):
     """A worker has a sum before its values can have come: the virtual network is broken."""
 
@@ -383,7 +344,7 @@ def run_steps(config: Stragglers, timeline: Timeline) -> Steps:
             [b - a for a, b in zip(ends[first - 1:], ends[first:], strict=False)],
             [len(run.sets[step]) for step in range(first, config.steps)], run.computed, run.computed - run.used,
             spans=[[span for span in worker.spans[:200]] for worker in run.workers], stats=stats, checked=config.payload,
-            predictions=list(run.predicted.values()), **links)
+            predictions=list(run.lookout.predicted.values()) if run.lookout else [], **links)
 
 
 KIND = Stragglers

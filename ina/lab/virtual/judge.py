@@ -56,6 +56,10 @@ class Judge:
         enough = [self.leasts.get(number, self.enough) for number in self.sets]
         return [min(enough), max(enough)]
 
+    def lower(self, number: int, least: int) -> None:
+        """Notes that fewer workers are enough for a sum than all have expected."""
+        self.leasts[number] = least
+
     def choose(self, version: int, worker: int, chosen: list[int]) -> None:
         """Notes who computes at a version as one of the workers has it. Raises WrongSum: others have it otherwise."""
         if (known := self.chosen.setdefault(version, chosen)) != chosen:

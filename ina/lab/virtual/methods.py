@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Terms(NamedTuple):
-    """Keys of a run that say what its method allows: see asynchronous/keys.py. ``least`` is 0: as the method has it."""
+    """Keys of a run that say what its method allows (asynchronous/keys.py). ``least`` is 0: as the method has it."""
 
     workers: int
     least: int
@@ -38,8 +38,11 @@ class Method:
         ahead: most updates by which a worker is ahead of the slowest one where it begins; None: any.
         predicts: a worker that reaches the `bound` goes on, up to ``ahead``, if it then waits less (``further``).
         keeps: a worker computes on a copy of its own, which it replaces by the shared one after `fetch` updates.
-        backups: `copies` workers compute the same update, of which the first counts; who is late stops, and begins anew.
+        backups: `copies` workers compute the same update, of which the first counts.
+        stops: who is late stops to compute, and begins anew; what it offers late is lost.
         balances: batches are as large as workers are fast (``batches``); speeds travel in the sum, behind the update.
+        leaves_out: a sum is complete without those that still compute when all of these are predicted to straggle
+            (straggling.py).
         adapts: sums are of as many as pay, and rates as large as workers take part seldom (semi_asynchronous.py); speeds travel
             in the sum, behind the update.
         layered: deep layers travel in the last `deep` sums of each `loop` only; until then a worker goes on with its own.
@@ -59,6 +62,8 @@ class Method:
     predicts: bool = False
     keeps: bool = False
     backups: bool = False
+    stops: bool = False
+    leaves_out: bool = False
     balances: bool = False
     adapts: bool = False
     layered: bool = False
@@ -73,7 +78,10 @@ METHODS = {
                     enough=lambda terms: terms.least or terms.workers - terms.workers // 4),
     "backup": Method("of the first of each `copies` workers, which compute the same (after Sandblaster's backups of a portion; "
                      "Dean et al., NIPS 2012)",
-                     enough=lambda terms: terms.workers // terms.copies, stalest=lambda terms: 0, backups=True),
+                     enough=lambda terms: terms.workers // terms.copies, stalest=lambda terms: 0, backups=True,
+                     stops=True),
+    "nurd": Method("of all but those that are predicted to straggle, which stop to compute (after NURD; Ding et al., MLSys 2022)",
+                   stalest=lambda terms: 0, stops=True, leaves_out=True),
     "balanced": Method("the sum of all, whose batches are as large as they are fast (LB-BSP; Chen et al., arXiv 1806.02508)",
                        stalest=lambda terms: 0, balances=True),
     "iswitch": Method("of the first `least`; nobody waits; what is staler than `bound` is not sent (Li et al., ISCA 2019)",

@@ -24,6 +24,9 @@ class Offering(Computing):
                         choices=OFFERING)
     workers: int = key(8, "workers, each at a host of its own", limits.WORKERS)
     least: int = key(0, "workers that are enough for a sum; 0: all", Range(0, 32, "workers", "workers"))
+    gamma: float = key(-0.2, "nurd: of its delta, which is 1 / (1 + rho) - gamma", Range(-1, 1))
+    counter_noise: float = key(0.3, "nurd: standard deviation of the logarithm of what a worker's counters say of its speed",
+                               Range(0, 10))
     dtype: str = key("float32", "float32", choices=("float32",))
     rto_min: float = key(1e-3, "least retransmission time-out, s", limits.TIME)
     rto_max: float = key(1.0, "largest, s; also between two questions of a worker that waits", limits.TIME)

@@ -109,7 +109,10 @@ class AsynchronousKeys(Offering):
         yield falls, "task", f"classes or images with {self.method}: cartpole has no loss that falls"
         yield not self.way.foresees or self.local in (0, 1), "local", f"0 or 1 with {self.method}: a loss is of one step"
         yield not self.way.balances or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
-        unmasked = self.way.adapts or self.way.selects
+        apart = not self.way.leaves_out or (self.computing > 0 and self.distribution != "constant")
+        yield apart, "method", "another one where compute times do not differ: nobody straggles"
+        yield not self.way.leaves_out or self.local in (0, 1), "local", f"0 or 1 with {self.method}: a time is of one step"
+        unmasked = self.way.adapts or self.way.selects or self.way.leaves_out
         alone = not self.masked or (self.enough == self.workers and not unmasked) or self.shares > 0
         yield alone, "masked", f"false with sums of {self.enough} of {self.workers}, or shares: masks of those that are " \
                                "missing would stay"

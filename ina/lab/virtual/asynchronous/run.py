@@ -16,6 +16,7 @@ from ina.lab.virtual.masks import Masks, parts, whole
 from ina.lab.virtual.methods import batches, further
 from ina.lab.virtual.semi_asynchronous import factor, participants
 from ina.lab.virtual.shared_masks import SharedMasks
+from ina.lab.virtual.straggling import Lookout
 from ina.net.ports import PS
 from ina.worlds.virtual.fabric import Fabric, FabricJob
 from ina.worlds.virtual.network import Completion
@@ -42,6 +43,8 @@ class Run:
         self.scores = [(0.0, 0, self.task.score(first))]
         self.updates = self.dropped = self.waited = 0
         self.length = self.task.parameters + config.reported  # of a sum
+        self.lookout = Lookout(config) if config.way.leaves_out else None
+        self.released = -1  # nurd: latest sum that does not wait for all
         self.masks: Masks | SharedMasks = Masks(config.seed, config.workers)
         if config.shares:
             self.masks = SharedMasks(config.seed, config.workers, config.shares)
@@ -107,8 +110,20 @@ class Run:
             values = self.masks.cover(worker.number, number, plain)
         self.judge.offer(number, worker.number, update.version, values, plain)
         worker.offered = number, update
-        ticket = next(ticket for ticket, each in worker.tickets.items() if each == number)
-        self.network.amend(ticket, values)
+        self.network.amend(worker.ticket_of(number), values)
+        if self.lookout:
+            self._leave_out(self.lookout, number)
+
+    def _leave_out(self, lookout: Lookout, number: int) -> None:
+        """Has a sum be complete with those that have offered, if all others are predicted to straggle; from half of them on."""
+        given = [each for each in self.workers if each.offered and each.offered[0] == number]
+        rest = {each.number: each.running for each in self.workers if each.computing and each.version == number and each.running}
+        early = len(given) + len(rest) < self.config.workers or 2 * len(given) < self.config.workers
+        if number > self.released and not early and lookout.all_straggle(number, rest):
+            self.released = number
+            self.judge.lower(number, len(given))
+            for each in given:
+                self.network.amend(each.ticket_of(number), least=len(given))
 
     def _layers(self, worker: Worker, number: int, update: Update) -> np.ndarray:
         """Returns those values of an update that a sum has: with deep layers, if it has any, all that they have changed since
@@ -138,6 +153,8 @@ class Run:
         self.judge.begin(worker.version, worker.number)
         size = worker.sizes[worker.number]
         seconds = size / config.batch * config.seconds(worker.number, worker.times, config.local)
+        if self.lookout:
+            worker.running = self.lookout.begin(seconds)
         version, begin = worker.version, worker.parameters
         if worker.own is not None and worker.computed % config.fetch:
             version, begin = worker.own
@@ -188,11 +205,13 @@ class Run:
         if token != worker.token:
             return
         worker.computing = False
+        if self.lookout and worker.running:
+            self.lookout.finish(worker.running)
         worker.ready.append(update)
         self.go_on(worker)
 
     def _stop(self, worker: Worker) -> None:
-        """Has the worker stop to compute what another one has given."""
+        """Has the worker stop to compute what is of no use any more."""
         name, began, _ = worker.spans[-1]
         worker.spans[-1] = name, began, self.network.now / PS
         worker.computing = False
@@ -212,11 +231,11 @@ class Run:
             worker.outs[number] = clear
         if worker.offered and worker.offered[0] == number:
             update, worker.offered = worker.offered[1], None
-            if worker.number not in completion.event.contributors and not self.config.way.backups:
+            if worker.number not in completion.event.contributors and not self.config.way.stops:
                 worker.ready.appendleft(update)
             elif self._length(number) == self.length:
                 worker.drift = None
-        if self.config.way.backups and worker.computing:
+        if self.config.way.stops and worker.computing:
             self._stop(worker)
         while worker.version in worker.arrived:
             self._apply(worker, completion.time)

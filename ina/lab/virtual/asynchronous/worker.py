@@ -9,6 +9,7 @@ import numpy as np
 
 from ina.lab.virtual.client_tiers import Rounds
 from ina.lab.virtual.loss_prediction import LossTrend
+from ina.lab.virtual.straggling import Computation
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Worker:
     own: tuple[int, np.ndarray] | None = None  # downpour: version, and the copy that it has made of that and works on
     computed: int = 0  # updates
     computing: bool = False
+    running: Computation | None = None  # nurd: that it does, or has done last
     token: int = 0  # of what it computes; another one: that was stopped
     ready: deque[Update] = field(default_factory=deque)  # not sent: what it has computed, behind what came too late for a sum
     offered: tuple[int, Update] | None = None  # to which sum
@@ -54,3 +56,7 @@ class Worker:
     spans: list[tuple[str, float, float]] = field(default_factory=list)
     trend: LossTrend = field(default_factory=LossTrend)  # foresight: of the losses in the sums that it has applied
     rounds: Rounds | None = None  # fedlesscan: by the sums that it has applied
+
+    def ticket_of(self, number: int) -> int:
+        """Returns the ticket of a sum in which the worker takes part, and which it does not have."""
+        return next(ticket for ticket, each in self.tickets.items() if each == number)
