@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import child
@@ -131,7 +132,9 @@ def test_show_prints_every_key_as_a_file_that_says_the_same(tmp_path, kind):
     (tmp_path / "x.0.et").touch()  # the only kind that needs a file of the user's
     path.write_text(plan.show(kinds()[kind]))
     assert plan.load(path, required).single == kinds()[kind](**required).resolved()
-    assert len(path.read_text().splitlines()) == len(kinds()[kind].__dataclass_fields__)
+    lines = path.read_text().splitlines()
+    assert lines[0] == f"# {kinds()[kind].guidance()}"
+    assert [line.split()[0] for line in lines[1:]] == list(kinds()[kind].__dataclass_fields__)
 
 
 @pytest.mark.fast
@@ -238,15 +241,18 @@ def test_another_plan_or_worker_is_not_resumed(trial, tmp_path, monkeypatch):
 def test_two_processes_do_not_share_a_folder(trial, tmp_path):
     need("cc", "matplotlib")
     chosen, root = plan.load(trial), tmp_path / "results"
-    folder, hold = sweep.open_folder(chosen, root, None, False)
+    skipped: list[record.ResultsError] = []
+    open_folder = partial(sweep.open_folder, chosen, root, new=False, skipped=skipped.append)
+    folder, hold = open_folder(None)
     try:
-        other, other_hold = sweep.open_folder(chosen, root, None, False)
+        other, other_hold = open_folder(None)
         os.close(other_hold)
         assert other != folder
         with pytest.raises(sweep.Held, match="another process"):
-            sweep.open_folder(chosen, root, folder, False)
+            open_folder(folder)
     finally:
         os.close(hold)
+    assert not skipped
 
 
 @pytest.mark.build
