@@ -102,8 +102,9 @@ class Asynchronous(AsynchronousKeys):
         "dropped": "Share of the updates that were computed and then not sent, because they were too stale for any sum.",
         "staleness": "Sums that were complete between the parameters that an update was computed at and the sum that it is in.",
         "stalest": "The largest staleness of an update.",
-        "retransmissions": "Packets that workers sent again because a result was late. A worker that waits for a sum asks "
-                           "again, too, where nothing was lost.",
+        "retransmissions": "Packets that workers sent again because an answer was late, or to ask once more: each asks for the "
+                           "next sum before it has an update for it, and again until the switch or server has decided it, where "
+                           "nothing was lost, too.",
     }
     guide = "Kind asynchronous: trainings that do not wait for everybody"
 
