@@ -308,22 +308,22 @@ class SwitchProcess:
         if verbose:
             command.append("--verbose")
         command += arguments
-        said = _own_stderr() if notices else []
-        command += [word for descriptor in said for word in ("--notices-fd", str(descriptor))]
+        descriptors = _own_stderr() if notices else []
+        command += [word for descriptor in descriptors for word in ("--notices-fd", str(descriptor))]
         environment = dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
         package_root = str(paths.PACKAGE.parent)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
         try:
             # Its own session: a Ctrl-C or a kill of the job's process group must not take it down before the workers.
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
-                                            pass_fds=[listener.fileno(), starter_end, *said], env=environment,
+                                            pass_fds=[listener.fileno(), starter_end, *descriptors], env=environment,
                                             start_new_session=True)
         except OSError:
             os.close(self._alive)
             os.close(self._log)
             raise
         finally:
-            for descriptor in (starter_end, *said):
+            for descriptor in (starter_end, *descriptors):
                 os.close(descriptor)
             listener.close()
 
