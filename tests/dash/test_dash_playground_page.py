@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from dash_page import needs_browser
+from waiting import until
 
 needs_browser()
 
@@ -32,7 +33,8 @@ def test_a_program_is_mended_drawn_and_run(page, axe):
     page.get_by_role("button", name="Check").click()
     graph = page.get_by_role("img", name="The parser's states")
     graph.wait_for()
-    page.wait_for_function("document.querySelector('main img').naturalWidth > 100")
+    graph.evaluate("image => image.decode()")
+    assert graph.evaluate("image => image.naturalWidth") > 100
     assert "tables" in page.get_by_role("region", name="Explanation").inner_text()
 
     page.get_by_label("Entries").fill("add addresses hdr.ethernet.dst:0x000000000002 forward(port:2)")
@@ -54,5 +56,5 @@ def test_a_program_is_mended_drawn_and_run(page, axe):
 def test_an_example_is_loaded(page):
     page.get_by_role("tab", name="Playground").click()
     page.get_by_label("Example:").select_option("switchml")
-    page.wait_for_function("document.getElementById('pg-program').value.length > 1000")
+    until(lambda: page.get_by_label("Program").input_value(), "the example's text")
     assert page.get_by_label("Program").input_value() == paths.program_files()["switchml"].read_text()

@@ -15,7 +15,7 @@ def test_the_page_opens_its_views_in_both_themes_and_widths(page, axe):
     assert "token" not in page.url
     for name in ("Live", "Runs", "Playground"):
         page.get_by_role("tab", name=name).click()
-        page.wait_for_function(f"document.querySelector('main h2')?.textContent === '{name}'")
+        page.get_by_role("heading", name=name, level=2, exact=True).first.wait_for()
         assert page.title() == f"ina: {name}"
         for width in (400, 1600):
             page.set_viewport_size({"width": width, "height": 800})
@@ -23,7 +23,7 @@ def test_the_page_opens_its_views_in_both_themes_and_widths(page, axe):
         axe(page)
     page.get_by_role("tab", name="Playground").focus()
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.querySelector('main h2')?.textContent === 'Live'")
+    page.get_by_role("heading", name="Live", level=2, exact=True).first.wait_for()
 
 
 def test_the_theme_is_switched_and_kept(page):
