@@ -48,16 +48,22 @@ def find() -> str:
 
 def make() -> str:
     """Returns a server's token: the one that clients would find here, or a new one in the file. Raises TokenError."""
-    if os.environ.get("INA_TOKEN"):
-        return find()
-    file = path()
+    return find() if os.environ.get("INA_TOKEN") else kept_in(path(), remedy="set INA_TOKEN or INA_TOKEN_FILE")
+
+
+def kept_in(file: Path, remedy: str = "name another file") -> str:
+    """Returns the token in ``file``; where there is no such file, a new token, which is written to one of mode 0600. Raises
+    TokenError: others may read the file, it has no token, or it cannot be made; ``remedy`` says what to do then."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return _read(file)
+        try:
+            return _read(file)
+        except FileNotFoundError:
+            raise TokenError(f"{file} is a link to no file: remove it, or {remedy}") from None
     except OSError as error:
-        raise TokenError(f"{file}: a token cannot be kept there: {error.strerror}; set INA_TOKEN or INA_TOKEN_FILE") from error
+        raise TokenError(f"{file}: a token cannot be kept there: {error.strerror}; {remedy}") from error
     token = secrets.token_hex(32)
     with os.fdopen(new, "w") as writing:
         writing.write(token + "\n")

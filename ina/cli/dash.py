@@ -8,6 +8,7 @@ import secrets
 import sys
 from pathlib import Path
 
+from ina.base import tokens
 from ina.base.bounds import whole
 from ina.base.error_text import line
 
@@ -28,6 +29,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--switch", action="append", default=[], metavar="NAME",
                         help="socket of one more switch process: an abstract name, or a path with a '/' (also INA_SWITCH); may "
                              "be repeated")
+    parser.add_argument("--token-file", type=Path, metavar="FILE",
+                        help="file with the token, which is made, with mode 0600, where there is none; for programs that ask "
+                             "for long, such as Prometheus (default: a new token with each start)")
     parser.set_defaults(main=_main)
 
 
@@ -36,7 +40,11 @@ def _main(args: argparse.Namespace) -> int:
     from ina.dash.views import all_views
 
     switches = [name.removeprefix("@") for name in [*args.switch, os.environ.get("INA_SWITCH", "")] if name]
-    token = secrets.token_urlsafe(24)
+    try:
+        token = tokens.kept_in(args.token_file) if args.token_file else secrets.token_urlsafe(24)
+    except tokens.TokenError as error:
+        print(f"ina: dash: --token-file: {error}", file=sys.stderr)
+        return 1
     try:
         server = listen(application(token, all_views(switches, args.folders), names_of(args.host)), args.host, args.port)
     except (OSError, ValueError) as error:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from http import cookies
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from ina.base import tokens
 from ina.base.extras import extra
@@ -140,7 +140,7 @@ class Application(bottle.Bottle):
             path = "/" + quote(environ.get("PATH_INFO", "/").lstrip("/"), encoding="latin-1")  # never //, another host's
             raise Refused(303, "the token is in a cookie now", [
                 ("Location", path + (f"?{rest}" if rest else "")),
-                ("Set-Cookie", f"{name}={self._token}; Path=/; HttpOnly; SameSite=Strict")])
+                ("Set-Cookie", f"{name}={quote(self._token, safe='')}; Path=/; HttpOnly; SameSite=Strict")])
         if not self._fits(_cookie(environ.get("HTTP_COOKIE", ""), name)):
             raise Refused(401, NO_TOKEN, [("WWW-Authenticate", "Bearer")])
         return False
@@ -155,7 +155,7 @@ def _cookie(header: str, name: str) -> str:
         jar: cookies.SimpleCookie = cookies.SimpleCookie(header)
     except cookies.CookieError:
         return ""
-    return jar[name].value if name in jar else ""
+    return unquote(jar[name].value) if name in jar else ""
 
 
 def _error_body(words: str) -> bytes:

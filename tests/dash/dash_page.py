@@ -46,11 +46,11 @@ class Served:
 
 
 @contextmanager
-def serving(views, **options) -> Iterator[Served]:
+def serving(views, token=TOKEN, **options) -> Iterator[Served]:
     """Serves ``views`` in a thread of its own until the block ends."""
     from ina.dash.server import application, listen
 
-    server = listen(application(TOKEN, views, **options))
+    server = listen(application(token, views, **options))
     over = threading.Event()
 
     def serve() -> None:
@@ -60,7 +60,7 @@ def serving(views, **options) -> Iterator[Served]:
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        yield Served(server.effective_port)
+        yield Served(server.effective_port, token)
     finally:
         over.set()
         thread.join(LONG)

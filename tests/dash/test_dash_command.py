@@ -24,18 +24,20 @@ from ina.base import paths  # noqa: E402
 
 @pytest.mark.build
 @pytest.mark.gate
-def test_the_command_shows_a_running_job_and_ends_at_interrupt():
+def test_the_command_shows_a_running_job_and_ends_at_interrupt(tmp_path):
     need("cc")
+    kept = tmp_path / "new" / "dash.token"
     server = start_server(paths.p4_dir() / "switchml.p4", {"VALUES": "64", "SLOTS": "32"}, job_slots=16)
     client = Client(server.name)
     client.join("a/b", 0)
     client.admit("a/b", 1)
     for fd in client.attach("a/b", 0).fds:
         os.close(fd)
-    command = [sys.executable, "-m", "ina.cli", "dash", "--switch", server.name]
+    command = [sys.executable, "-m", "ina.cli", "dash", "--switch", server.name, "--token-file", str(kept)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             address, _, token = process.stdout.readline().strip().partition("?token=")
+            assert kept.read_text() == f"{token}\n" and kept.stat().st_mode & 0o777 == 0o600
             request = urllib.request.Request(f"{address}api/live", headers={"Authorization": f"Bearer {token}"})
 
             def row():
@@ -65,6 +67,43 @@ def test_the_command_shows_a_running_job_and_ends_at_interrupt():
 def test_an_address_that_is_not_here(capsys):
     assert cli.main(["dash", "--host", "192.0.2.1"]) == 1
     assert "cannot listen at 192.0.2.1, port 0: " in capsys.readouterr().err
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("make", "text"), [
+    (lambda file: (file.write_text("x" * 32), file.chmod(0o640)), "can be read by others: chmod 600"),
+    (lambda file: (file.write_text("short"), file.chmod(0o600)), "expected a token of 16 to 255 printable characters"),
+    (lambda file: file.mkdir(), "expected a file with a token"),
+    (lambda file: file.symlink_to(file.parent / "none"), "is a link to no file: remove it, or name another file"),
+])
+def test_token_files_that_are_none(tmp_path, capsys, make, text):
+    file = tmp_path / "dash.token"
+    make(file)
+    assert cli.main(["dash", "--token-file", str(file)]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith(f"ina: dash: --token-file: {file}") and text in message
+
+
+@pytest.mark.fast
+def test_a_token_file_is_used_at_each_start(tmp_path, monkeypatch):
+    tokens = []
+
+    class Server:
+        effective_port = 1
+
+        def run(self):
+            pass
+
+    def listen(application, host, port):
+        tokens.append(application._token)
+        return Server()
+
+    monkeypatch.setattr("ina.dash.server.listen", listen)
+    file = tmp_path / "dash.token"
+    for arguments in (["--token-file", str(file)], ["--token-file", str(file)], [], []):
+        assert cli.main(["dash", *arguments]) == 0
+    assert tokens[0] == tokens[1] == file.read_text().strip()
+    assert len(set(tokens)) == 3, "without a file, each start has a token of its own"
 
 
 @pytest.mark.fast

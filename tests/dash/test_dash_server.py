@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from urllib.parse import urlencode
 
 import pytest
 from capabilities import need
@@ -54,6 +55,16 @@ def test_the_token_of_the_address_becomes_a_cookie(served):
     assert all(word in cookie for word in ("HttpOnly", "SameSite=Strict", f"ina-dash-{served.port}="))
     status, headers, body = ask(served, "/", headers={"Cookie": cookie.partition(";")[0]})
     assert status == 200 and b"<title>ina</title>" in body and TOKEN.encode() not in body
+
+
+def test_any_token_of_a_file_fits_into_a_cookie():
+    token = "of;a\"file,\\it=has%3B"
+    with serving([own_routes], token=token) as served:
+        status, headers, _ = ask(served, f"/?{urlencode({'token': token})}")
+        assert status == 303
+        cookie = headers["Set-Cookie"].partition(";")[0]
+        assert ask(served, "/api/who", headers={"Cookie": cookie})[0] == 200
+        assert ask(served, "/api/who", headers={"Cookie": cookie[:-1]})[0] == 401
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example", "/%2F/evil.example"])
