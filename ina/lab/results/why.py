@@ -37,6 +37,9 @@ def explain(result: Result) -> list[Finding]:
         findings = [result.config.why(run, summary) for run, summary in zip(result.runs, result.summary, strict=True)]
         return [replace(finding, shown=finding.shown + "".join(f"; {text}" for text in texts(run)))
                 for finding, run in zip(findings, result.runs, strict=True)]
+    except KeyError as error:
+        raise ResultsError(f"{result.path / 'metrics.json'}: has no figure {error}, which explains runs of kind "
+                           f"{result.config.kind}; run it again") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ResultsError(f"{result.path / 'metrics.json'}: expected all figures of kind {result.config.kind}: "
                            f"{type(error).__name__}: {error}; run it again") from error
