@@ -66,7 +66,7 @@ _FAMILIES = {
 class Metrics:
     """The view. ``switches``: names of sockets that discovery does not find. ``sample`` and ``discover``: of tests."""
 
-    def __init__(self, switches: Sequence[str] = (), sample: Callable[[str, float], Look] = looks.sample,
+    def __init__(self, switches: Sequence[str] = (), sample: Callable[..., Look] = looks.sample,
                  discover: Callable[[], list[str]] = running):
         self._switches, self._sample, self._discover = tuple(switches), sample, discover
         self._pool = ThreadPoolExecutor(AT_ONCE, "metrics")
@@ -84,7 +84,7 @@ class Metrics:
     def _look(self, name: str) -> Look | None:
         start = time.monotonic()
         try:
-            look = self._sample(name, ANSWER)
+            look = self._sample(name, timeout=ANSWER)
         except NO_ANSWER:
             return None
         return {**look, "seconds": time.monotonic() - start}
