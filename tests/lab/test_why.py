@@ -159,11 +159,11 @@ def test_what_the_planner_chose_is_said_with_its_reason():
 
 def test_the_command_explains_folders(tmp_path, capsys):
     need("cc", "matplotlib")
-    folder = run.run(AllReduce(workers=2, elements=100_000), tmp_path, Console(quiet=True))
+    folder, other = (run.run(AllReduce(workers=2, elements=100_000, name=name), tmp_path, Console(quiet=True)) for name in "ab")
     assert cli.main(["why", str(folder)]) == 0
     assert capsys.readouterr().out.startswith("job 0: link — the busiest link, ")
-    assert cli.main(["why", str(folder), str(folder)]) == 0
+    assert cli.main(["why", str(folder), str(other), str(folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 and all(line.startswith(f"{folder.name}: job 0: link") for line in lines), "which of several is said"
+    assert [line.partition(" — ")[0] for line in lines] == [f"{each.name}: job 0: link" for each in (folder, other)], "each once"
     assert cli.main(["why", str(tmp_path)]) == 1
     assert "neither experiment.json" in capsys.readouterr().err
