@@ -46,7 +46,7 @@ def test_a_training_that_diverged_is_shown_beside_others(tmp_path, capsys):
         folder = record.Folder(tmp_path / f"{number}", config)
         folder.save([trained(losses)], {"apart": math.nan}, True)
         assert record.finished(tmp_path / f"{number}")
-        document["points"].append({"folder": f"{number}"})
+        document["points"].append({"folder": f"{number}", "config": config.as_dict(), "sources": folder.environment["sources"]})
         assert "<svg" in config.figures([trained(losses)])[0][1], "its own report"
     record.write_json(tmp_path / "experiment.json", document)
     assert json.loads((tmp_path / "1" / "metrics.json").read_text())["runs"][0]["losses"] == [2.3, 1e30, None, None, None, None]
