@@ -24,14 +24,14 @@ meet()
 SIZES = {"INA_VALUES": "32", "INA_SLOTS": "8"}
 
 
-def said(results):
+def lines_of(results):
     succeed(results)
     return [[line for line in rank.errors.splitlines() if line.startswith("ina: ")] for rank in results]
 
 
 @pytest.mark.gate
 def test_a_switch_of_its_own(tmp_path):
-    lines, *others = said(run(tmp_path, 3, GROUPS, INA_QUIET="false", **SIZES))
+    lines, *others = lines_of(run(tmp_path, 3, GROUPS, INA_QUIET="false", **SIZES))
     lines = [line for line in lines if "compiles" not in line]  # it may have to be
     assert len(lines) == 1 and re.fullmatch(
         r"ina: 3 ranks sum through a switch of their own, process \d+, which ends with them: switchml.p4 \(switchml\), "
@@ -45,7 +45,7 @@ def test_one_that_runs_already(tmp_path):
     try:
         body = GROUPS.replace("start()", "dist.init_process_group('ina', init_method="
                               "os.environ['INIT'], rank=int(os.environ['RANK']), world_size=3)")
-        lines, *others = said(run(tmp_path, 3, body, INA_QUIET="false", INA_SWITCH=process.name))
+        lines, *others = lines_of(run(tmp_path, 3, body, INA_QUIET="false", INA_SWITCH=process.name))
     finally:
         process.close()
     assert lines == [f"ina: 3 ranks sum through a switch that runs already at {process.name}, process {process.pid} "
@@ -57,4 +57,4 @@ def test_one_that_runs_already(tmp_path):
 def test_nothing_where_nobody_wants_it(tmp_path):
     config = tmp_path / "ina.toml"
     config.write_text("quiet = true\n")
-    assert said(run(tmp_path, 2, "start(); dist.all_reduce(torch.ones(3)); meet()", INA_CONFIG=str(config), **SIZES)) == [[], []]
+    assert lines_of(run(tmp_path, 2, "start(); dist.all_reduce(torch.ones(3)); meet()", INA_CONFIG=str(config), **SIZES)) == [[], []]

@@ -23,11 +23,11 @@ def loud(monkeypatch):
 
 @pytest.mark.fast
 def test_what_takes_long_is_said_at_once_and_again(loud, tmp_path, capsys):
-    said: list[str] = []
+    heard: list[str] = []
     with notices.going_on("compiles a.p4", "once: it is kept", tmp_path / "lock"):
-        until(lambda: said.extend(capsys.readouterr().err.splitlines()) or len(said) >= 3, "three lines")
-    assert said[0] == "ina: compiles a.p4 (once: it is kept)"
-    assert all(re.fullmatch(r"ina: compiles a\.p4: \d+ s", line) for line in said[1:])
+        until(lambda: heard.extend(capsys.readouterr().err.splitlines()) or len(heard) >= 3, "three lines")
+    assert heard[0] == "ina: compiles a.p4 (once: it is kept)"
+    assert all(re.fullmatch(r"ina: compiles a\.p4: \d+ s", line) for line in heard[1:])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -45,8 +45,8 @@ def test_the_second_process_at_the_same_thing_says_nothing(loud, tmp_path, capsy
         until(lambda: "compiles" in capsys.readouterr().err, "the first one's line")
         with notices.going_on("compiles it, too", "once", tmp_path / "lock"):
             time.sleep(0.1)
-    said = capsys.readouterr().err
-    assert "too" not in said and "ina: compiles a.p4: " in said
+    heard = capsys.readouterr().err
+    assert "too" not in heard and "ina: compiles a.p4: " in heard
     with notices.going_on("compiles it again", "once", tmp_path / "lock"):
         until(lambda: "again" in capsys.readouterr().err, "the next one's line")
 

@@ -43,8 +43,8 @@ def test_a_line_is_repeated_once_and_then_what_has_come_into_the_folder_is_said(
     (site / "older/some").write_bytes(bytes(1_000_000))
     unpack = f"echo Installing all; mkdir {site}/torch; head -c 2000000 /dev/zero > {site}/torch/lib; sleep 2"
     assert aloud.forwarded(["sh", "-c", unpack], "pip", site) == 0
-    said = [line.partition(" s: ")[2] for line in capfd.readouterr().err.splitlines()]
-    assert said.count("Installing all") == 1 and said[-1] == "3 MB in site-packages, now torch"
+    heard = [line.partition(" s: ")[2] for line in capfd.readouterr().err.splitlines()]
+    assert heard.count("Installing all") == 1 and heard[-1] == "3 MB in site-packages, now torch"
 
 
 def test_as_a_command_it_prints_only_what_failed():

@@ -285,7 +285,7 @@ def test_an_action_comes_behind_the_events_of_its_time_in_runs_of_any_length(pro
 
 
 def test_a_run_that_stops_at_completions_does_nothing_planned_for_their_time(program):
-    """What reads completions may change what an action of that time finds, so the run ends first: at a time of its own, at one
+    """Completions are read first, and may change what an action of that time finds: at a time of its own, at one
     that is over, and where only the second of two completions has been waited for."""
     with star(program) as net:
         job, rng, times = admit(net, 2), np.random.default_rng(1), []
