@@ -136,7 +136,7 @@ wanted = $$($(RUN) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "
 
 $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 	@echo '==> Python packages: what is missing, and how large it is'
-	@.ci/install $(RUN) setuptools cffi $(call wanted,torch plot data)
+	@.ci/install $(RUN) setuptools cffi $(call wanted,torch plot data dash)
 	@touch $@
 
 $(VENV)/built: $(SOURCES) setup.py pyproject.toml | $(VENV)/installed
