@@ -41,8 +41,8 @@ def test_a_program_is_mended_drawn_and_run(page, axe):
     page.get_by_label("dst (48 bits)").fill("2")
     page.get_by_label("src (48 bits)").fill("0x1")
     page.get_by_role("button", name="Append to the last packet").click()
-    assert page.get_by_label("Packets").input_value().startswith("000000000002000000000001")
-    page.get_by_label("Port:").fill("1")
+    assert page.get_by_label("Packets, a line").input_value().startswith("000000000002000000000001")
+    page.get_by_label("Port that the packets come in at:").fill("1")
     page.get_by_role("button", name="Send packets").click()
     way = page.get_by_role("region", name="The way of the packets")
     way.wait_for()
@@ -58,3 +58,51 @@ def test_an_example_is_loaded(page):
     page.get_by_label("Example:").select_option("switchml")
     until(lambda: page.get_by_label("Program").input_value(), "the example's text")
     assert page.get_by_label("Program").input_value() == paths.program_files()["switchml"].read_text()
+
+
+def test_what_was_said_of_another_program_goes(page):
+    page.get_by_role("tab", name="Playground").click()
+    hint = page.get_by_text("Check lists the headers here")
+    hint.wait_for()
+    program, packets = page.get_by_label("Program"), page.get_by_label("Packets, a line")
+    check, send = page.get_by_role("button", name="Check"), page.get_by_role("button", name="Send packets")
+    parts = [page.get_by_role("img", name="The parser's states"), page.get_by_label("dst (48 bits)"),
+             page.get_by_role("region", name="The way of the packets")]
+
+    def all_said():
+        program.fill(LEARN.read_text())
+        check.click()
+        parts[1].wait_for()
+        assert hint.count() == 0
+        packets.fill("0" * 28)
+        send.click()
+        parts[2].wait_for()
+        assert [part.count() for part in parts] == [1, 1, 1]
+
+    for change in (lambda: program.press_sequentially(" "), lambda: page.get_by_label("Macros:").fill("VALUES=4"),
+                   lambda: page.get_by_label("Example:").select_option("switchml")):
+        all_said()
+        change()
+        hint.wait_for()
+        assert [part.count() for part in parts] == [0, 0, 0]
+        page.get_by_label("Macros:").fill("")
+        page.get_by_label("Example:").select_option("")
+
+
+def test_a_refusal_stands_beside_the_button_that_sends(page):
+    page.get_by_role("tab", name="Playground").click()
+    page.get_by_label("Program").fill(LEARN.read_text())
+    packets, send = page.get_by_label("Packets, a line"), page.get_by_role("button", name="Send packets")
+    beside = send.locator("xpath=..").get_by_role("status")
+    packets.fill("0" * 28)
+    send.click()
+    way = page.get_by_role("region", name="The way of the packets")
+    way.wait_for()
+    packets.fill("no digits")
+    send.click()
+    beside.filter(has_text="no digits").wait_for()
+    assert way.count() == 0
+    page.get_by_label("Program").fill(LEARN.read_text().replace("apply {", "apply { nothing(); ", 1))
+    send.click()
+    beside.filter(has_text="the program has errors, listed below Check; the first: line ").wait_for()
+    assert "nothing" in beside.inner_text()

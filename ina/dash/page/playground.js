@@ -7,53 +7,81 @@ let flight = null;
 export function mount(element, shell) {
   const { make } = shell;
   run = Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(16)).join("");
-  const text = area("Program", 20);
-  const defines = make("input", { id: "pg-defines", placeholder: "VALUES=32" });
+  const text = area("Program", 20, changed);
+  const defines = make("input", { id: "pg-defines", placeholder: "VALUES=32", oninput: changed });
   const entries = area("Entries, as lines of STF", 4);
   const packets = area("Packets, a line of hexadecimal digits each", 4);
   const port = make("input", { id: "pg-port", type: "number", min: 0, max: 511, value: 0 });
   const examples = make("select", { id: "pg-examples", onchange: choose }, make("option", { value: "" }, "(none)"));
   const status = make("p", { role: "status", class: "soft" });
+  const sent = make("span", { role: "status", class: "soft" }); // beside the button: the other one is out of sight there
   const diagnostics = make("ul", { "aria-label": "Errors and warnings" });
   const result = make("div");
   const way = make("div");
   const builder = make("div");
   const buttons = [
-    make("button", { type: "button", onclick: () => ask({}, explained) }, "Check"),
-    make("button", { type: "button", onclick: () => ask({ packets: packets.value, port: Number(port.value), entries: entries.value }, traced) }, "Send packets"),
+    make("button", { type: "button", onclick: () => ask({}, status, explained) }, "Check"),
+    make("button", { type: "button", onclick: send }, "Send packets"),
   ];
   element.append(
     make("h2", {}, "Playground"),
     make("p", {}, make("label", { for: "pg-examples" }, "Example: "), examples, " ", make("label", { for: "pg-defines" }, "Macros: "), defines),
     label(text), text, make("p", {}, buttons[0]), status, diagnostics, result,
     make("h3", {}, "A packet's way"), label(entries), entries, builder, label(packets), packets,
-    make("p", {}, make("label", { for: "pg-port" }, "Port: "), port, " ", buttons[1]), way);
+    make("p", {}, make("label", { for: "pg-port" }, "Port that the packets come in at: "), port, " ", buttons[1], " ", sent), way);
+  build([]);
   shell.get("/api/playground/programs").then(({ programs }) => {
     examples.append(...programs.map((name) => make("option", { value: name }, name)));
   }, (error) => shell.notify(error.message));
 
-  function area(name, rows) {
+  function area(name, rows, oninput = null) {
     const id = `pg-${name.split(/\W/)[0].toLowerCase()}`;
     const box = make("textarea", { id, rows, spellcheck: "false", class: "code", "data-name": name });
+    box.oninput = oninput;
     return box;
   }
   function label(box) {
     return make("label", { for: box.id }, box.dataset.name);
   }
+  // Takes away all that was said of the program as it was before.
+  function changed() {
+    flight?.abort();
+    flight = flight && new AbortController(); // the server may still be at work, which ends with the page
+    status.textContent = sent.textContent = "";
+    for (const part of [diagnostics, result, way]) part.replaceChildren();
+    build([]);
+  }
   async function choose() {
-    if (!examples.value) return;
+    const name = examples.value;
+    changed();
+    if (!name) return;
     try {
-      text.value = (await shell.get(`/api/playground/programs/${examples.value}`)).text;
+      const example = await shell.get(`/api/playground/programs/${name}`);
+      if (examples.value !== name) return;
+      text.value = example.text;
+      changed();
       shell.notify("");
     } catch (error) {
       shell.notify(error.message);
     }
   }
-  async function ask(more, show) {
+  function send() {
+    way.replaceChildren();
+    ask({ packets: packets.value, port: Number(port.value), entries: entries.value }, sent, traced);
+  }
+  function verdict(reply, place) {
+    if (reply.refused) return reply.refused;
+    const first = reply.diagnostics.find((one) => one.severity === "error");
+    if (!first) return "no errors";
+    if (place === status) return "the program has errors";
+    return `the program has errors, listed below Check; the first: ${first.line ? `line ${first.line}` : first.place}: ${first.message}`;
+  }
+  async function ask(more, place, show) {
     flight?.abort();
     const mine = flight = new AbortController();
     const timer = setTimeout(() => mine.abort(), PATIENCE);
-    status.textContent = "at work ...";
+    status.textContent = sent.textContent = "";
+    place.textContent = "at work ...";
     try {
       const answer = await fetch("/api/playground/check", { method: "POST", credentials: "same-origin", signal: mine.signal,
         headers: { "Content-Type": "application/json" },
@@ -62,10 +90,10 @@ export function mount(element, shell) {
       if (flight !== mine) return;
       if (!answer.ok) throw new Error(reply.error);
       list(reply.diagnostics);
-      status.textContent = reply.refused ?? (reply.diagnostics.some((one) => one.severity === "error") ? "the program has errors" : "no errors");
+      place.textContent = verdict(reply, place);
       show(reply);
     } catch (error) {
-      if (flight === mine) status.textContent = error.name === "AbortError" ? "no answer: try again" : error.message;
+      if (flight === mine) place.textContent = error.name === "AbortError" ? "no answer: try again" : error.message;
     }
     clearTimeout(timer);
   }
@@ -87,12 +115,12 @@ export function mount(element, shell) {
   }
   function explained(reply) {
     result.replaceChildren();
+    build(reply.headers ?? []);
     if (!reply.graph) return;
     const source = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(reply.graph)}`;
     result.append(make("h3", {}, "Parser"), make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Parser graph" },
       make("img", { src: source, alt: "The parser's states and transitions; the text below has them, too" })),
     make("h3", {}, "Headers, states, tables and memory"), lines("Explanation", reply.explanation));
-    build(reply.headers);
   }
   function traced(reply) {
     way.replaceChildren(...(reply.trace ? [lines("The way of the packets", reply.trace)] : []));
@@ -100,7 +128,7 @@ export function mount(element, shell) {
   function build(headers) {
     const chosen = make("select", { id: "pg-header", onchange: fields }, headers.map((one, i) => make("option", { value: i }, one.name)));
     const inputs = make("div", { class: "fields" });
-    builder.replaceChildren();
+    builder.replaceChildren(...(headers.length ? [] : [make("p", { class: "soft" }, "Check lists the headers here, to put a packet together from their fields.")]));
     if (!headers.length) return;
     builder.append(make("label", { for: "pg-header" }, "Header: "), chosen, inputs,
       make("button", { type: "button", onclick: append }, "Append to the last packet"));
@@ -121,7 +149,7 @@ export function mount(element, shell) {
           bits += size;
         }
       } catch (error) {
-        status.textContent = error instanceof SyntaxError ? "a field: expected a number, such as 17 or 0x11" : error.message;
+        sent.textContent = error instanceof SyntaxError ? "a field: expected a number, such as 17 or 0x11" : error.message;
         return;
       }
       packets.value += value.toString(16).padStart(bits / 4, "0");
