@@ -19,7 +19,8 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     new.add_argument("name", help="small letters, digits and _")
     new.add_argument("folder", nargs="?", type=Path, help="where to write the files (default: NAME)")
     new.add_argument("--operation", default="maximum", metavar="NAME",
-                     help="what the switch does with the workers' int32: maximum (the default), or majority (of signs)")
+                     help="what the switch does with the workers' int32: maximum (the default), or majority (of signs); "
+                          "for sums begin with `ina examples copy lockstep`")
     new.add_argument("--port", type=_port, metavar="N", help="UDP port of its packets (default: 48840)")
     new.set_defaults(main=reported(_new, 2))
 

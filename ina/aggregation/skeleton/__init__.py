@@ -83,7 +83,8 @@ def texts(name: str, folder: Path, operation: str, port: int = PORT) -> dict[str
     if name in protocols.names():
         raise SkeletonError(f"NAME {name!r}: a protocol of the package has it: expected another one")
     if operation not in OPERATIONS:
-        raise SkeletonError(f"--operation {operation!r}: expected one of {', '.join(OPERATIONS)}")
+        raise SkeletonError(f"--operation {operation!r}: expected one of {', '.join(OPERATIONS)}; for sums begin with a copy of "
+                            "examples/lockstep (ina examples copy lockstep)")
     if not 1024 <= port <= 65535:
         raise SkeletonError(f"--port {port}: expected 1024 to 65535, a UDP port of its own")
     if taken := _owner(port):

@@ -164,7 +164,8 @@ def test_the_experiment_and_the_readme_name_any_folder(folder):
     (["mine", "--port", "0xBED0"], "--port 48848 (0xBED0): the port of the parameter server: expected another one"),
     (["headers"], "NAME 'headers' means something else in P4 ("),
     (["table"], "NAME 'table' means something else in P4 ("),
-    (["mine", "--operation", "minimum"], "--operation 'minimum': expected one of maximum, majority"),
+    (["mine", "--operation", "sum"], "--operation 'sum': expected one of maximum, majority; for sums begin with a copy of "
+     "examples/lockstep (ina examples copy lockstep)"),
     (["mine", "file"], "file is a file: expected a folder, one that there is or a new one"),
     (["mine", "full"], "full/mine.p4: there already: expected a folder without it"),
 ])
