@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from capabilities import need
 
 from ina import cli
 from ina.aggregation import protocols, skeleton
+from ina.base import paths
 from ina.base.settings import ConfigError
 from ina.lab.kinds.allreduce import AllReduce
 
@@ -59,6 +63,27 @@ def test_a_package_has_a_protocol(site, tmp_path, capsys):
     assert cli.main(["experiment", "run", str(tmp_path / "t.toml"), "--results", str(tmp_path / "results")]) == 0
     (config,) = (tmp_path / "results").rglob("config.json")  # every result was compared with the oracle
     assert json.loads(config.read_text())["protocol"] == "toy"
+
+
+@pytest.mark.build
+def test_the_guide_s_package_is_installed_by_pip(site, tmp_path, monkeypatch, capsys):
+    need("cc")
+    page = (paths.root() / "docs/guide/new-protocol.md").read_text()
+    part = page.partition("## In a package of your own\n")[2].partition("\n## ")[0]
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["protocol", "new", "toy", "toy_package"]) == 0
+    for file, language in (("pyproject.toml", "toml"), ("toy_package/__init__.py", "python")):
+        (text,) = re.findall(rf"```{language}\n(.*?)```", part, re.DOTALL)
+        Path(file).write_text(text)
+    for line in re.search(r"```\n(pyproject.*?)```", part, re.DOTALL)[1].split():
+        assert Path(line).is_file(), line
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index",
+                    "--target", site, "."], check=True, timeout=240)
+    protocols._entry_points.cache_clear()
+    capsys.readouterr()
+    assert cli.main(["programs", "toy", "--path"]) == 0
+    assert capsys.readouterr().out == f"{site / 'toy_package/toy.p4'}\n"
+    assert cli.main(["compile", "toy", "-D", "VALUES=64", "-D", "SLOTS=64"]) == 0
 
 
 BROKEN = {
