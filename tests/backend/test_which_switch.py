@@ -57,4 +57,5 @@ def test_one_that_runs_already(tmp_path):
 def test_nothing_where_nobody_wants_it(tmp_path):
     config = tmp_path / "ina.toml"
     config.write_text("quiet = true\n")
-    assert lines_of(run(tmp_path, 2, "start(); dist.all_reduce(torch.ones(3)); meet()", INA_CONFIG=str(config), **SIZES)) == [[], []]
+    results = run(tmp_path, 2, "start(); dist.all_reduce(torch.ones(3)); meet()", INA_CONFIG=str(config), **SIZES)
+    assert lines_of(results) == [[], []]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from capabilities import need
 from folders import files
+from marks import least
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -45,9 +46,9 @@ HEAD = {"ina": [sys.executable, "-m", "ina.cli"], "torchrun": [sys.executable, "
 STEADY = ((r"\b\d+\.\d+ s\b", "TIME"), (r"-\d{8}-\d{6}\b", "-DATE"), (r" +$", ""))
 
 
-@pytest.mark.build
 @pytest.mark.later
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=least("cc", *["mininet"] * ("$ sudo" in page.read_text())))
+                                  for page in TUTORIALS], ids=lambda page: page.stem)
 def test_commands_of_a_page_run(page, tmp_path):
     """Does what a page tells its reader to do, from top to bottom in one folder. A block whose first line is a comment with a
     file's name is that file; a Python block that begins with an import is a program. Output beside a command is what the
@@ -64,6 +65,9 @@ def test_commands_of_a_page_run(page, tmp_path):
             done += 1
         for command, expected in commands(language, text):
             variables, words = split(command, tmp_path)
+            if words[0] == "sudo":  # of a network
+                need("root", "mininet")
+                words = words[1:]
             printed = run([*HEAD[words[0]], *words[1:]], tmp_path, (0, 1) if expected else (0,), **variables)
             assert not expected or matches(expected, printed), f"{command}\n{printed}"
             done += 1
