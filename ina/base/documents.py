@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ina.base import toml_lines
+from ina.base import plain_files, toml_lines
 
 T = TypeVar("T")
 
@@ -73,6 +73,12 @@ def json_of(path: Path) -> Any:
     return _parse_file(json_text, path)
 
 
+def stored_json_of(path: Path) -> Any:
+    """Parses a JSON file of a folder that somebody else may have filled; numbers are finite. Raises Unreadable; OSError: also for
+    what is no regular file, and might never end."""
+    return _parse_file(json_text, path, _stored_text)
+
+
 def json_text(text: str | bytes) -> Any:
     """Parses JSON; numbers are finite. Raises Unreadable."""
     if isinstance(text, bytes):
@@ -83,9 +89,18 @@ def json_text(text: str | bytes) -> Any:
     return _parse_text(_JSON.decode, json.JSONDecodeError, text)
 
 
-def _parse_file(parse: Callable[[str], T], path: Path) -> T:
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8-sig")  # some editors on Windows write a mark of the byte order
+
+
+def _stored_text(path: Path) -> str:
+    with plain_files.opened(path) as stream:
+        return stream.read().decode("utf-8-sig")
+
+
+def _parse_file(parse: Callable[[str], T], path: Path, read: Callable[[Path], str] = _text) -> T:
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors on Windows write a mark of the byte order
+        text = read(path)
     except UnicodeDecodeError:
         raise Unreadable(f"{path}: not a text file: expected UTF-8") from None
     except ValueError as error:  # a null character in its name

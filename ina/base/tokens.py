@@ -15,7 +15,7 @@ import os
 import secrets
 from pathlib import Path
 
-from ina.base import paths
+from ina.base import paths, plain_files
 
 PASS = "job:"  # beginning of a pass
 LEAST = 16  # characters
@@ -94,9 +94,9 @@ def is_same(one: str | bytes, other: str | bytes) -> bool:
 def _read(file: Path) -> str:
     """Reads the token's file and checks its owner and mode. Raises FileNotFoundError, TokenError."""
     try:
-        with file.open() as reading:
+        with plain_files.opened(file) as reading:
             status = os.fstat(reading.fileno())
-            text = reading.read(MOST + 2).strip()
+            text = reading.read(MOST + 2).decode().strip()
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as error:

@@ -11,10 +11,11 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ina.base import settings
+from ina.base import plain_files, settings
 from ina.base.error_text import line
 from ina.base.settings import ConfigError
 from ina.lab.kind import Finding, from_dict, kinds
@@ -59,7 +60,7 @@ def _is_finished(path: Path, _version: tuple[int, int]) -> bool:
 
 def _finished(path: Path) -> bool:
     """Returns True if a run's folder holds all results, which is read once."""
-    return (path / METRICS).exists() and _is_finished(path, _version(path / METRICS))
+    return (path / METRICS).is_file() and _is_finished(path, _version(path / METRICS))
 
 
 @functools.lru_cache(KEPT)
@@ -117,6 +118,12 @@ class Folders:
             if file.exists() and not file.is_file():
                 raise Unknown(f"{file}: expected a file")
 
+    def _readable(self, points: Iterable[Path]) -> Iterator[Path]:
+        """Yields the points of a sweep that are results folders, and whose files are all regular ones in this root."""
+        for point in points:
+            with suppress(Unknown):
+                yield self.path(self._named(point))
+
     @staticmethod
     def _is_results(path: Path) -> bool:
         return any((path / name).is_file() for name in (PLAN, CONFIG, METRICS, journal.FILE))
@@ -150,7 +157,7 @@ class Folders:
             points = _points(path, plan)
             configs = [point["config"] for point in plan["points"]]
             progress = journal.read(path)
-            done = sum(_finished(point) for point in points) if progress is None else _done(progress)
+            done = sum(_finished(point) for point in self._readable(points)) if progress is None else _done(progress)
             entry: Answer = {"name": str(plan.get("name")), "kind": str(plan.get("kind")), "points": [done, len(points)]}
             began = _version(path / PLAN)[0]
         else:
@@ -172,7 +179,7 @@ class Folders:
         points = []
         if (path / PLAN).exists():
             points = [{"run": f"{name}/{point.name}", "name": point.name, "state": state(point)}
-                      for point in _points(path, _read(path / PLAN)) if self._is_results(point)]
+                      for point in self._readable(_points(path, _read(path / PLAN)))]
         results = list(self._results([name], skipped))
         keys = _keys(results[0].config.as_dict() if results else _config(path)) if not points else []
         found = [{"run": self._named(result.path), **finding.__dict__} for result in results for finding in _why(result)]
@@ -186,7 +193,8 @@ class Folders:
         """Returns the HTML report of a run or a sweep. Raises Unknown."""
         page = self.path(name) / PAGE
         try:
-            return page.read_bytes()
+            with plain_files.opened(page) as stream:
+                return stream.read()
         except OSError as error:
             raise Unknown(line(error)) from None
 
@@ -269,7 +277,7 @@ def _points(path: Path, plan: dict[str, Any]) -> list[Path]:
         names = [str(point["folder"]) for point in plan["points"] if isinstance(point["config"], dict)]
     except (KeyError, TypeError):
         raise ResultsError(f"{path / PLAN}: expected 'points', each with its 'folder' and 'config'") from None
-    if any("/" in name or name in ("", "..") for name in names):
+    if any("/" in name or name in ("", ".", "..") for name in names):
         raise ResultsError(f"{path / PLAN}: expected folders of points that are names")
     return [path / name for name in names]
 
@@ -291,7 +299,8 @@ def _done(progress: journal.Progress) -> int:
 
 def _error(path: Path) -> str:
     try:
-        return (path / ERROR).read_text(errors="replace")[:LONG].strip()
+        with plain_files.opened(path / ERROR) as stream:
+            return stream.read(4 * LONG).decode(errors="replace")[:LONG].strip()
     except OSError:
         return ""
 

@@ -73,6 +73,7 @@ def test_an_address_that_is_not_here(capsys):
 @pytest.mark.parametrize(("make", "text"), [
     (lambda file: (file.write_text("x" * 32), file.chmod(0o640)), "can be read by others: chmod 600"),
     (lambda file: (file.write_text("short"), file.chmod(0o600)), "expected a token of 16 to 255 printable characters"),
+    (lambda file: os.mkfifo(file, 0o600), "no regular file; expected a file with a token"),
     (lambda file: file.mkdir(), "expected a file with a token"),
     (lambda file: file.symlink_to(file.parent / "none"), "is a link to no file: remove it, or name another file"),
 ])

@@ -7,6 +7,7 @@ import os
 import urllib.error
 import urllib.parse
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from capabilities import need
@@ -35,7 +36,8 @@ def root(tmp_path):
     made_results.plan(root / "sweep", "sweep", points)
     odd = made_results.training(root, "odd")
     metrics = json.loads((odd / "metrics.json").read_text())
-    record.write_json(odd / "metrics.json", {**metrics, "summary": [{"backend": "ina", "step_ms": "no number"}]})
+    metrics["summary"][0]["step_ms"] = "no number"
+    record.write_json(odd / "metrics.json", metrics)
     broken = made_results.training(root, "broken")
     (broken / "metrics.json").write_text('{"schema": 1}')
     (broken / "config.json").write_text("[")
@@ -70,7 +72,7 @@ def test_the_list_has_every_folder_and_says_which_it_skips(ask, root):
     assert set(runs) == {"0/fast", "0/slow", "0/sweep"}
     skipped = {skipped["run"]: skipped["reason"] for skipped in listed["skipped"]}
     assert skipped.keys() == {"0/broken", "0/odd"}
-    assert "config.json" in skipped["0/broken"] and "no figures of kind training" in skipped["0/odd"]
+    assert "config.json" in skipped["0/broken"] and "metrics.json: summary" in skipped["0/odd"] and "step_ms" in skipped["0/odd"]
     assert runs["0/fast"]["state"] == runs["0/sweep"]["state"] == "finished"
     assert runs["0/fast"]["kind"] == "training" and runs["0/fast"]["protocols"] == ["switchml"]
     assert runs["0/fast"]["backends"] == ["gloo", "ina"] and runs["0/sweep"]["points"] == [3, 3]
@@ -133,6 +135,53 @@ def test_nothing_outside_the_roots_is_read(ask, root, tmp_path):
     os.unlink(inner / "metrics.json")
     os.mkfifo(inner / "metrics.json")
     assert "expected a file" in ask("/one", ("run", "0/inner"))[1]
+
+
+def answered(question, pipes=()):
+    """Returns the answer to a question, which must come although nobody writes to the pipes."""
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(question)
+        try:
+            return answer.result(LONG)
+        finally:
+            for pipe in pipes:
+                os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))  # what waits for a writer ends
+
+
+@pytest.mark.parametrize("file", ["metrics.json", "config.json", "environment.json", "progress.jsonl", "error.txt",
+                                  "report.html"])
+def test_a_pipe_in_a_point_stops_no_answer(root, file):
+    folders = Folders([root])
+    pipe = root / "sweep" / "001-workers" / file
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    runs = {run["run"]: run for run in answered(folders.listed, [pipe])["runs"]}
+    assert set(runs) == {"0/fast", "0/slow", "0/sweep"} and runs["0/sweep"]["points"] == [2, 3]
+    detail = answered(lambda: folders.detail("0/sweep"), [pipe])
+    assert [point["name"] for point in detail["sweep"]] == ["000-workers", "002-workers"]
+    assert [reason for reason in detail["skipped"] if "expected a file" in reason], detail["skipped"]
+    assert len(answered(lambda: folders.table(["0/sweep"]), [pipe])["rows"]) == 2
+
+
+def test_a_point_that_leads_out_of_the_root_is_not_read(root, tmp_path):
+    outside = made_results.reduction(tmp_path, "secret", 1.5)
+    point = root / "sweep" / "001-workers"
+    (point / "metrics.json").unlink()
+    (point / "metrics.json").symlink_to(outside / "metrics.json")
+    (root / "sweep" / "002-workers").rename(root / "sweep" / "moved")
+    (root / "sweep" / "002-workers").symlink_to(outside)
+    folders = Folders([root])
+    (sweep,) = [run for run in folders.listed()["runs"] if run["run"] == "0/sweep"]
+    assert sweep["points"] == [1, 3]
+    assert [point["name"] for point in folders.detail("0/sweep")["sweep"]] == ["000-workers"]
+
+
+def test_no_point_is_the_sweep_itself(root):
+    plan = json.loads((root / "sweep" / "experiment.json").read_text())
+    plan["points"][0]["folder"] = "."
+    record.write_json(root / "sweep" / "experiment.json", plan)
+    skipped = {each["run"]: each["reason"] for each in Folders([root]).listed()["skipped"]}
+    assert "expected folders of points" in skipped["0/sweep"]
 
 
 @pytest.mark.parametrize("body", [

@@ -152,7 +152,8 @@ def test_half_a_line_is_left_out_and_anything_else_is_named(tmp_path):
 @pytest.mark.fast
 def test_a_pipe_of_this_name_stops_no_reader(tmp_path):
     os.mkfifo(tmp_path / journal.FILE)
-    assert read(tmp_path) is None
+    with pytest.raises(record.ResultsError, match="progress.jsonl: no regular file"):
+        read(tmp_path)
 
 
 @pytest.mark.fast

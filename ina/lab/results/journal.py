@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ina.base import documents
+from ina.base import documents, plain_files
 from ina.lab.results.record import ResultsError
 
 SCHEMA = 1
@@ -156,14 +156,14 @@ def read(folder: Path) -> Progress | None:
     """
     path = folder / FILE
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe of this name must stop no reader
+        stream = plain_files.opened(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from None
-    with open(file, "rb") as stream:
-        running = _is_locked(file)  # before it is read: what has ended is whole
-        data = stream.read(MOST + 1) or b""
+    with stream:
+        running = _is_locked(stream.fileno())  # before it is read: what has ended is whole
+        data = stream.read(MOST + 1)
     if len(data) > MOST:
         raise ResultsError(f"{path}: more than {MOST >> 20} MiB: no run writes so much")
     if b"\n" not in data:

@@ -182,7 +182,7 @@ def finite(value: object) -> object:
 def read_json(path: Path) -> dict:
     """Reads a JSON object. Raises ResultsError: not there, or no JSON object."""
     try:
-        content = documents.json_of(path)
+        content = documents.stored_json_of(path)
     except (OSError, documents.Unreadable) as error:
         raise ResultsError(line(error)) from None
     if not isinstance(content, dict):
