@@ -7,6 +7,7 @@ Names and units follow Prometheus's rules: a prefix, base units, ``_total`` for 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,15 +24,17 @@ with extra("dash"):
 
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 ANSWER = 5.0  # seconds for a process to answer: half of Prometheus's own limit for a scrape
+MOST_BITS = 1023  # of a whole number: Prometheus reads floats
 AT_ONCE = 16  # switch processes that are asked at a time
 NO_ANSWER = (ControlError, LookupError, TypeError, ValueError, AttributeError)  # or one that makes no sense
 WAYS = {"rx": "in", "tx": "out", "up": "up", "down": "down"}  # a counter's first word and its label ``direction``
 
 Look = dict[str, Any]
+_LONE = re.compile("[\ud800-\udfff]")  # halves of pairs of UTF-16, which UTF-8 does not have
 
 
 class Family(NamedTuple):
-    """A metric: its type, its help and, by its labels, its values."""
+    """A metric: its type, its help and, by its labels, which are escaped, its values."""
 
     kind: str
     help: str
@@ -100,21 +103,22 @@ def exposition(processes: Mapping[str, Look | None]) -> str:
             look, samples = None, []
         samples += [("ina_up", {"process": shown(name)}, int(look is not None))]
         for metric, labels, value in samples:
-            families[metric].samples[tuple(labels.items())] = value
+            families[metric].samples[tuple((key, _escaped(text)) for key, text in labels.items())] = value
     return "".join(line for name, family in families.items() if family.samples for line in _family(name, family))
 
 
 def _family(name: str, family: Family) -> Iterator[str]:
     yield f"# HELP {name} {family.help}\n# TYPE {name} {family.kind}\n"
     for labels, value in family.samples.items():
-        inner = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+        inner = ",".join(f'{key}="{text}"' for key, text in labels)
         yield f"{name}{{{inner}}} {_number(value)}\n"
 
 
 def _escaped(text: str) -> str:
-    """Escapes a label's value; what is no Unicode text (others choose names) becomes question marks."""
+    """Escapes a label's value; what is no Unicode text (others choose names) has the numbers of its code points, so that two
+    such names stay two."""
     text = text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-    return text.encode(errors="replace").decode()
+    return _LONE.sub(lambda found: rf"\\u{ord(found[0]):04x}", text)
 
 
 def _number(value: float) -> str:
@@ -193,6 +197,8 @@ def _row(kind: str, labels: dict[str, str], row: Look) -> Iterator[Sample]:
 
 def _count(value: Any) -> float:
     """Returns a number of a reply. Raises TypeError for anything else."""
-    if not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r}: expected a number")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise TypeError("a number has more digits than Prometheus takes")
     return value

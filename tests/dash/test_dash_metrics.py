@@ -103,13 +103,24 @@ def test_names_of_others_stay_names(name):
 
 @pytest.mark.fast
 def test_a_name_that_is_no_text_is_readable():
-    look = {**LOOK, "jobs": {"jobs": {"\ud800": LOOK["jobs"]["jobs"]["a"]}}}
-    assert at(read(exposition({"s": look})), "ina_job_slots", job="?") == 16
+    job = LOOK["jobs"]["jobs"]["a"]
+    look = {**LOOK, "jobs": {"jobs": {"\ud800": job, "\udfff": {**job, "slots": 17}, "?": {**job, "slots": 18}}}}
+    values = read(exposition({"s": look}))
+    assert [at(values, "ina_job_slots", job=name) for name in (r"\ud800", r"\udfff", "?")] == [16, 17, 18]
+
+
+@pytest.mark.fast
+def test_names_that_are_written_alike_are_one():
+    job = LOOK["jobs"]["jobs"]["a"]
+    look = {**LOOK, "jobs": {"jobs": {"\ud800": job, r"\ud800": job}}}
+    assert at(read(exposition({"s": look})), "ina_job_slots", job=r"\ud800") == 16
 
 
 @pytest.mark.fast
 @pytest.mark.parametrize("broken", [None, {**LOOK, "counters": []}, {**LOOK, "jobs": {"jobs": {"a": 5}}},
-                                    {**LOOK, "counters": {"program": {"n": [["1 # HELP", 2]]}}}])
+                                    {**LOOK, "counters": {"program": {"n": [["1 # HELP", 2]]}}},
+                                    {**LOOK, "switches": {"switches": {"s1": {"slots": True, "free_slots": 1, "state": "up"}}}},
+                                    {**LOOK, "counters": {"program": {"n": [[10**5000, 2]]}}}])
 def test_a_process_that_does_not_answer_is_down_and_has_no_figures(broken):
     values = read(exposition({"s": broken, "t": LOOK}))
     assert at(values, "ina_up") == 0
