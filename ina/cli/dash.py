@@ -36,7 +36,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from ina.dash.server import address, application, listen, names_of
+    from ina.dash.server import address, application, listen, names_of, normal
     from ina.dash.views import all_views
 
     switches = [name.removeprefix("@") for name in [*args.switch, os.environ.get("INA_SWITCH", "")] if name]
@@ -46,10 +46,11 @@ def _main(args: argparse.Namespace) -> int:
         print(f"ina: dash: --token-file: {error}", file=sys.stderr)
         return 1
     try:
-        server = listen(application(token, all_views(switches, args.folders), names_of(args.host)), args.host, args.port)
+        host = normal(args.host)
+        server = listen(application(token, all_views(switches, args.folders), names_of(host)), host, args.port)
     except (OSError, ValueError) as error:
-        print(f"ina: dash: cannot listen at {args.host}, port {args.port}: {line(error)}", file=sys.stderr)
+        print(f"ina: dash: cannot listen at {args.host or '""'}, port {args.port}: {line(error)}", file=sys.stderr)
         return 1
-    print(address(args.host, server.effective_port, token), flush=True)
+    print(address(host, server.effective_port, token), flush=True)
     server.run()
     return 0

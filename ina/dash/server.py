@@ -13,8 +13,8 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
+import socket
 from collections.abc import Callable, Collection, Iterable, Sequence
-from http import cookies
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
@@ -150,12 +150,9 @@ class Application(bottle.Bottle):
 
 
 def _cookie(header: str, name: str) -> str:
-    """Returns a cookie's value; "" if there is none, or the header makes no sense."""
-    try:
-        jar: cookies.SimpleCookie = cookies.SimpleCookie(header)
-    except cookies.CookieError:
-        return ""
-    return unquote(jar[name].value) if name in jar else ""
+    """Returns a cookie's value, "": there is none. Other programs at this host have cookies of any form in the same header."""
+    pairs = (each.strip().partition("=") for each in header.split(";"))
+    return next((unquote(value.strip()) for key, _, value in pairs if key.strip() == name), "")
 
 
 def _error_body(words: str) -> bytes:
@@ -179,6 +176,21 @@ def application(token: str, views: Sequence[View], names: Collection[str] | None
     return app
 
 
+def normal(host: str) -> str:
+    """Returns an address to listen on as browsers write it in Host: names in lower case, addresses in their usual form, and
+    such as 127.1 as the four numbers that they stand for. Raises ValueError: it is empty."""
+    if not host:
+        raise ValueError("expected an address: 0.0.0.0 listens at all of this machine's")
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return socket.inet_ntoa(socket.inet_aton(host))
+    except OSError:
+        return host.lower()
+
+
 def listen(app: Application, host: str = LOOPBACK, port: int = 0) -> Any:
     """Returns a waitress server that listens at ``host`` and ``port``, 0: any that is free; its ``effective_port`` says which.
     Raises OSError, and ValueError for an address that is none of this machine's."""
@@ -189,7 +201,7 @@ def listen(app: Application, host: str = LOOPBACK, port: int = 0) -> Any:
 
 
 def names_of(host: str) -> Collection[str] | None:
-    """Returns Application's ``names`` for a server that listens at ``host``."""
+    """Returns Application's ``names`` for a server that listens at ``host``, which is normal."""
     if host in (LOOPBACK, "localhost", "::1"):
         return LOCAL
     return None if host in ("0.0.0.0", "::") else (_in_address(host),)

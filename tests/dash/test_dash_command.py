@@ -67,6 +67,8 @@ def test_the_command_shows_a_running_job_and_ends_at_interrupt(tmp_path):
 def test_an_address_that_is_not_here(capsys):
     assert cli.main(["dash", "--host", "192.0.2.1"]) == 1
     assert "cannot listen at 192.0.2.1, port 0: " in capsys.readouterr().err
+    assert cli.main(["dash", "--host", ""]) == 1
+    assert 'cannot listen at "", port 0: expected an address: 0.0.0.0 listens at all' in capsys.readouterr().err
 
 
 @pytest.mark.fast

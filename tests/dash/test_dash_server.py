@@ -15,7 +15,7 @@ need("bottle", "waitress")
 import bottle  # noqa: E402
 from dash_page import TOKEN, serving  # noqa: E402
 
-from ina.dash.server import MOST_BODY  # noqa: E402
+from ina.dash.server import LOCAL, MOST_BODY, address, names_of, normal  # noqa: E402
 
 pytestmark = pytest.mark.fast
 pytest_plugins = ("dash_page",)  # its fixtures
@@ -67,6 +67,13 @@ def test_any_token_of_a_file_fits_into_a_cookie():
         assert ask(served, "/api/who", headers={"Cookie": cookie[:-1]})[0] == 401
 
 
+@pytest.mark.parametrize("other", ['prefs={"a":1}', "x", "path=/", "n=\u00e9", "=", "", "a=b=c", "Expires=Mon, 1 Jan"])
+def test_the_cookies_of_other_programs_hide_none(served, other):
+    own = f"ina-dash-{served.port}={TOKEN}"
+    for header in (f"{other}; {own}", f"{own}; {other}", f"{other};{own};{other}"):
+        assert ask(served, "/api/who", headers={"Cookie": header.encode("latin-1")})[0] == 200, header
+
+
 @pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example", "/%2F/evil.example"])
 def test_the_redirect_stays_here(served, path):
     status, headers, _ = ask(served, f"{path}?token={TOKEN}")
@@ -106,6 +113,22 @@ def test_a_bearer_asks_without_a_cookie(served):
 def test_a_name_that_leads_here_is_refused(served, host):
     status, _, body = ask(served, "/api/who", headers={**BEARER, "Host": host.format(port=served.port)})
     assert status == 421 and "Host" in json.loads(body)["error"]
+
+
+@pytest.mark.parametrize(("host", "written"), [
+    ("NodeA", "nodea"), ("0:0:0:0:0:0:0:1", "[::1]"), ("FE80::1", "[fe80::1]"), ("127.1", "127.0.0.1"), ("0x7f.1", "127.0.0.1"),
+    ("LOCALHOST", "localhost"), ("10.0.0.1", "10.0.0.1"), ("2001:DB8:0::1", "[2001:db8::1]"), ("0", "0.0.0.0")])
+def test_addresses_are_as_browsers_write_them(host, written):
+    own = normal(host)
+    assert address(own, 80, "t") == f"http://{written}:80/?token=t"
+    names = names_of(own)
+    assert (names is None) == (written == "0.0.0.0") and (names is None or written in names)
+    assert (names == LOCAL) == (written in LOCAL)
+
+
+def test_an_address_in_any_spelling_answers_at_the_one_that_browsers_send():
+    with serving(VIEWS, names=names_of(normal("127.1"))) as served:
+        assert ask(served, "/api/who", headers=BEARER)[0] == 200
 
 
 def test_localhost_is_this_server_too(served):
