@@ -49,7 +49,7 @@ def _main(args: argparse.Namespace) -> int:
         host = normal(args.host)
         server = listen(application(token, all_views(switches, args.folders), names_of(host)), host, args.port)
     except (OSError, ValueError) as error:
-        print(f"ina: dash: cannot listen at {args.host or '""'}, port {args.port}: {line(error)}", file=sys.stderr)
+        print(f"ina: dash: cannot listen at {args.host or 'no address'}, port {args.port}: {line(error)}", file=sys.stderr)
         return 1
     print(address(host, server.effective_port, token), flush=True)
     server.run()

@@ -104,7 +104,8 @@ def test_names_of_others_stay_names(name):
 @pytest.mark.fast
 def test_a_name_that_is_no_text_is_readable():
     job = LOOK["jobs"]["jobs"]["a"]
-    look = {**LOOK, "jobs": {"jobs": {"\ud800": job, "\udfff": {**job, "slots": 17}, "?": {**job, "slots": 18}}}}
+    jobs = {name: {**job, "slots": slots} for name, slots in zip(("\ud800", "\udfff", "?"), (16, 17, 18), strict=True)}
+    look = {**LOOK, "jobs": {"jobs": jobs}}
     values = read(exposition({"s": look}))
     assert [at(values, "ina_job_slots", job=name) for name in (r"\ud800", r"\udfff", "?")] == [16, 17, 18]
 
@@ -112,7 +113,7 @@ def test_a_name_that_is_no_text_is_readable():
 @pytest.mark.fast
 def test_names_that_are_written_alike_are_one():
     job = LOOK["jobs"]["jobs"]["a"]
-    look = {**LOOK, "jobs": {"jobs": {"\ud800": job, r"\ud800": job}}}
+    look = {**LOOK, "jobs": {"jobs": dict.fromkeys(("\ud800", r"\ud800"), job)}}
     assert at(read(exposition({"s": look})), "ina_job_slots", job=r"\ud800") == 16
 
 
