@@ -91,6 +91,8 @@ class Folders:
 
     def path(self, name: str) -> Path:
         """Returns the folder of a name. Raises Unknown: there is none of this name, or a link leads out of its root."""
+        if not _is_text(name):
+            raise Unknown(f"{name[:200]!r}: a folder whose name is not UTF-8 has no address: rename it")
         number, _, rest = name.partition("/")
         if number not in map(str, range(len(self._roots))):
             raise Unknown(f"{name[:200]!r}: expected the name of a results folder, as in the list")
@@ -255,6 +257,15 @@ class Folders:
                 except (Unknown, ResultsError) as error:
                     if place == path or self._is_results(place):
                         skipped.append(str(error)[:LONG])
+
+
+def _is_text(name: str) -> bool:
+    """Returns False for a name of bytes that are no UTF-8, as os.fsdecode writes them."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _results_in(folder: Path, is_results: Callable[[Path], bool], deep: int) -> Iterator[Path]:

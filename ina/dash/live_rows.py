@@ -6,7 +6,7 @@ Names and texts come from other users: they are made printable and cut here, and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -37,6 +37,14 @@ def row(new: Look, old: Look | None) -> dict[str, Any]:
     else:
         names, width, height, nodes, ends = _star(switches["switches"], [str(name) for name in counters.get("ports") or {}])
         kind = "ports"
+    for whose, parts, numbers in (("ping", [new["ping"]], ("pid", "values", "slots", "free_slots")),
+                                  ("jobs", jobs.values(), ("workers", "slots")),
+                                  ("switches", switches["switches"].values(), ("slots", "free_slots"))):
+        for part in parts:
+            _check_numbers(whose, part, numbers)
+    for one in switches["switches"].values():
+        if not isinstance(one["jobs"], list) or not all(isinstance(job, str) for job in one["jobs"]):
+            raise TypeError("switches: jobs: expected a list of names")
     members = _members(jobs)
     links = _loads(rates.get(kind, {}), counters.get(kind) or {}, names, faults)
     about = new["ping"]
@@ -55,6 +63,13 @@ def row(new: Look, old: Look | None) -> dict[str, Any]:
         "counters": list(_cells(new, old)),
         "tables": list(_tables(counters)),
     })
+
+
+def _check_numbers(whose: str, part: dict[str, Any], keys: Sequence[str]) -> None:
+    """Raises TypeError if a part of a reply has something else than whole numbers there."""
+    for key in keys:
+        if isinstance(part[key], bool) or not isinstance(part[key], int):
+            raise TypeError(f"{whose}: {key}: expected a whole number")
 
 
 # ---- the network

@@ -176,6 +176,23 @@ def test_a_point_that_leads_out_of_the_root_is_not_read(root, tmp_path):
     assert [point["name"] for point in folders.detail("0/sweep")["sweep"]] == ["000-workers"]
 
 
+def test_a_name_that_is_no_text_is_skipped_with_the_reason(root):
+    (root / "slow").rename(root / os.fsdecode(b"\xff"))
+    (skipped,) = [each for each in Folders([root]).listed()["skipped"] if "not UTF-8" in each["reason"]]
+    assert skipped["run"] == "0/\udcff"
+
+
+@pytest.mark.parametrize("line", [
+    '{"schema": 1, "began": 1%s}\n',
+    '{"schema": 1, "began": 1}\n{"at": 1, "of": "ina", "done": 1%s, "total": 2}\n'])
+def test_numbers_beyond_all_floats_in_a_journal_are_named(ask, root, line):
+    (root / "fast" / "progress.jsonl").write_text(line % ("0" * 400))
+    for path in ("/one", "/live"):
+        status, words = ask(path, ("run", "0/fast"))
+        assert status == 400 and "progress.jsonl:" in words
+    assert "0/fast" in [each["run"] for each in ask("")["skipped"]]
+
+
 def test_no_point_is_the_sweep_itself(root):
     plan = json.loads((root / "sweep" / "experiment.json").read_text())
     plan["points"][0]["folder"] = "."

@@ -97,6 +97,21 @@ def test_a_reply_that_makes_no_sense_is_said_to_be_one(path, nonsense):
     assert "makes no sense" in rows[0]["error"] and "about" not in rows[0]
 
 
+@pytest.mark.parametrize("nonsense", [None, "x", True, [5], {"a": 1}, 1.5])
+@pytest.mark.parametrize("keys", [("ping", "slots"), ("ping", "free_slots"), ("ping", "pid"), ("ping", "values"),
+                                  ("jobs", "jobs", "a", "slots"), ("jobs", "jobs", "a", "workers"),
+                                  ("switches", "switches", "s1", "slots"), ("switches", "switches", "s1", "free_slots"),
+                                  ("switches", "switches", "s1", "jobs")])
+def test_a_value_of_another_type_is_no_row(keys, nonsense):
+    look = dash_looks.local()
+    part = look
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = nonsense
+    with pytest.raises(TypeError, match=keys[-1]):
+        row(look, None)
+
+
 def test_a_thousand_links_and_64_jobs():
     names = [f"job {i}" for i in range(64)]
     look = dash_looks.network(spec="leaf-spine leaves=32 spines=8 hosts=24", names=names)

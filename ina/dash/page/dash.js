@@ -24,8 +24,14 @@ function fill(element, attributes, children) {
 }
 
 async function ask(path, options) {
-  const answer = await fetch(path, { ...options, signal: AbortSignal.timeout(15000), credentials: "same-origin" });
-  const text = await answer.text();
+  let answer;
+  let text;
+  try {
+    answer = await fetch(path, { ...options, signal: AbortSignal.timeout(15000), credentials: "same-origin" });
+    text = await answer.text();
+  } catch (error) {
+    throw new Error(`ina dash does not answer (${error.message})`);
+  }
   let reply;
   try {
     reply = JSON.parse(text);
@@ -59,7 +65,7 @@ function poll(look, seconds) {
       await look();
       if (!over) notify("");
     } catch (error) {
-      if (!over) notify(error instanceof TypeError || error.name === "TimeoutError" ? `ina dash does not answer (${error.message})` : error.message);
+      if (!over) notify(error.message);
     }
     looking = false;
     if (!over) timer = setTimeout(round, seconds * 1000);

@@ -32,7 +32,12 @@ export function mount(element, shell) {
         processes.set(one.name, process);
         list.append(process.element);
       }
-      processes.get(one.name).update(one, idle.checked);
+      const process = processes.get(one.name);
+      try {
+        process.update(one, idle.checked);
+      } catch (error) { // of this process alone: the others are still shown
+        text(process.error, `what it replied cannot be shown (${error.message})`);
+      }
     }
   }, 1);
 }

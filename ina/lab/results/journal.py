@@ -34,6 +34,7 @@ FILE = "progress.jsonl"
 EVERY = 1.0  # seconds between two writes at least
 FULL = 1000  # lines of a back end or job with a step each
 HALF = FULL // 2  # lines from then on whenever the steps have doubled
+MOST_BITS = 1023  # of a whole number: a larger one is no float
 MOST = 64 << 20  # bytes that are read: those of fifty back ends with a billion steps each
 
 
@@ -210,4 +211,6 @@ def _checked(path: Path, number: int, line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and value.bit_length() <= MOST_BITS
+    return isinstance(value, float)
