@@ -6,11 +6,14 @@ import argparse
 import os
 import secrets
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
-from ina.base import tokens
+from ina.base import notices, tokens
 from ina.base.bounds import whole
 from ina.base.error_text import line
+from ina.base.settings import ConfigError
 
 LOOPBACK = "127.0.0.1"
 
@@ -36,9 +39,18 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
+    loading = threading.Timer(1.0, notices.notice, ["dash: the modules of all kinds of experiments are loaded first"])
+    loading.daemon = True
+    loading.start()
     from ina.dash.server import address, application, listen, names_of, normal
     from ina.dash.views import all_views
+    from ina.lab.kind import kinds
 
+    try:
+        with suppress(ConfigError):  # of a kind in another package: the view names it where a folder needs it
+            kinds()  # imports them all: the first page would wait for that longer than it has patience
+    finally:
+        loading.cancel()
     switches = [name.removeprefix("@") for name in [*args.switch, os.environ.get("INA_SWITCH", "")] if name]
     try:
         token = tokens.kept_in(args.token_file) if args.token_file else secrets.token_urlsafe(24)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 from capabilities import need
@@ -107,6 +108,15 @@ def test_a_token_file_is_used_at_each_start(tmp_path, monkeypatch):
         assert cli.main(["dash", *arguments]) == 0
     assert tokens[0] == tokens[1] == file.read_text().strip()
     assert len(set(tokens)) == 3, "without a file, each start has a token of its own"
+
+
+@pytest.mark.fast
+def test_all_kinds_are_there_before_the_address_is(monkeypatch, capsys):
+    monkeypatch.setattr("ina.dash.server.listen", lambda application, host, port: SimpleNamespace(effective_port=1, run=int))
+    monkeypatch.setattr("ina.lab.kind.kinds", lambda: print("kinds"))
+    assert cli.main(["dash"]) == 0
+    loaded, address = capsys.readouterr().out.splitlines()
+    assert loaded == "kinds" and address.startswith("http://127.0.0.1:1/?token=")
 
 
 @pytest.mark.fast
