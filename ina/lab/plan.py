@@ -17,7 +17,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,12 +54,24 @@ class Point:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan: ``base`` holds every key that is not swept; ``sweeps`` the swept ones with their values, of each table."""
+    """A plan: ``base`` is the first point's experiment; ``sweeps`` has the swept keys with their values, of each table; ``given``
+    the values of the file and the command line for keys that are not swept."""
 
     about: str
     base: Experiment
     sweeps: list[dict[str, list[object]]]
     points: list[Point]
+    given: dict[str, object] = field(compare=False)  # another file can leave out what others decide, and be the same plan
+
+    def value(self, key: Key) -> tuple[object, bool]:
+        """Returns a key's value for a file of this plan, and whether all points have it.
+
+        Where other keys decide the value, and differently from point to point, it is the given one, or the default: with the
+        first point's, the others would be other experiments."""
+        first = getattr(self.base, key.name)
+        if all(getattr(point.config, key.name) == first for point in self.points):
+            return first, True
+        return self.given.get(key.name, key.default), False
 
     @property
     def axes(self) -> dict[str, list[object]]:
@@ -123,7 +135,7 @@ class _Reader:
                 axes.pop(name, None)
         self._problems.check()
         points = self._points(values, tables)
-        return Plan(about, points[0].config, [axes for axes in tables if axes], points)
+        return Plan(about, points[0].config, [axes for axes in tables if axes], points, values)
 
     def _key(self, name: str) -> Key:
         known = keys(self._kind)
@@ -206,9 +218,11 @@ def show(kind: type[Experiment], plan: Plan | None = None) -> str:
     lines += [f"about = {_toml(plan.about)}"] if plan else []
     for key in keys(kind).values():
         swept = plan is not None and key.name in plan.axes
-        value = getattr(plan.base, key.name) if plan else key.default
-        text = f"{'# ' if swept else ''}{key.name} = {_toml(value)}"
-        lines.append(f"{text:<32} # {'swept: see below' if swept else key.help}")
+        always = swept and all(key.name in axes for axes in plan.sweeps)  # else it also has a value where it is not swept
+        value, everywhere = plan.value(key) if plan else (key.default, True)
+        text = f"{'# ' if always else ''}{key.name} = {_toml(value)}"
+        more = "" if everywhere else " (each point has its own value, which other keys decide)"
+        lines.append(f"{text:<32} # {'swept: see below' if swept else key.help + more}")
     sweeps = plan.sweeps if plan else []
     for axes in sweeps:
         head = "[sweep]" if len(sweeps) == 1 else "[[sweep]]"

@@ -145,6 +145,24 @@ def test_a_shown_experiment_is_the_experiment(trial, tmp_path):
 
 
 @pytest.mark.fast
+def test_a_shown_sweep_keeps_what_only_some_of_its_points_decide(tmp_path):
+    """Keys that other keys decide point by point, and a key with a value of its own where a table does not sweep it."""
+    path, shown = tmp_path / "sweep.toml", tmp_path / "shown.toml"
+    path.write_text('kind = "allreduce"\nloss = 0.01\nworkers = 4\n[[sweep]]\nloss = [0.0, 0.02]\n[[sweep]]\npool = [16, 64]\n')
+    given = plan.load(path)
+    shown.write_text(plan.show(AllReduce, given))
+    assert plan.load(shown) == given and [point.config.loss for point in given.points] == [0.0, 0.02, 0.01, 0.01]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("path", library.available(), ids=library.named)
+def test_every_shown_file_is_the_experiment(tmp_path, path):
+    given, shown = plan.load(path), tmp_path / path.name
+    shown.write_text(plan.show(type(given.base), given))
+    assert plan.load(shown) == given
+
+
+@pytest.mark.fast
 def test_documented_keys_are_the_keys():
     text = (ROOT / "docs" / "reference" / "keys.md").read_text()
     for name, kind in kinds().items():
