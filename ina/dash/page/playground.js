@@ -25,7 +25,7 @@ export function mount(element, shell) {
   ];
   element.append(
     make("h2", {}, "Playground"),
-    make("p", {}, make("label", { for: "pg-examples" }, "Example: "), examples, " ", make("label", { for: "pg-defines" }, "Macros: "), defines),
+    make("p", { class: "filters" }, make("label", {}, "Example: ", examples), make("label", {}, "Macros: ", defines)),
     label(text), text, make("p", {}, buttons[0]), status, diagnostics, result,
     make("h3", {}, "A packet's way"), label(entries), entries, builder, label(packets), packets,
     make("p", {}, make("label", { for: "pg-port" }, "Port that the packets come in at: "), port, " ", buttons[1], " ", sent), way);

@@ -71,7 +71,7 @@ export function plot(shell, { caption, across, label, lines, wide = 640 }) {
   }
   const legend = make("ul", { class: "legend" }, lines.map((line) => make("li", {}, draw("svg", { width: 26, height: 10, "aria-hidden": "true" },
     draw("line", { x1: 0, x2: 26, y1: 5, y2: 5, stroke: line.colour, "stroke-width": 3, "stroke-dasharray": line.dash })), ` ${line.name}`)));
-  return make("figure", {}, make("figcaption", {}, `${caption} (${label})`), drawing, legend);
+  return make("figure", {}, make("figcaption", {}, caption), drawing, legend);
 }
 
 // Returns the look of the line with this number, in one of `series`.

@@ -96,7 +96,7 @@ class View {
       const figures = (run.rows ?? []).map((row) => `${row.name}: ${row.figures.slice(0, 4).map((figure) => `${figure.short} ${figure.text}`).join(", ")}`);
       return make("tr", {}, make("td", {}, tick),
         make("td", {}, make("button", { type: "button", "data-key": `open ${run.run}`, onclick: () => this.open(run.run) }, run.run.slice(run.run.indexOf("/") + 1))),
-        make("td", {}, run.kind), this.stateCell(run.state), make("td", {}, date(run.began)),
+        make("td", {}, run.kind), this.stateCell(run.state), make("td", { class: "whole" }, date(run.began)),
         make("td", { class: "number" }, run.points ? `${run.points[0]} of ${run.points[1]}` : ""), make("td", {}, figures.map((text) => make("div", {}, text))));
     }));
     if (focused) [...this.body.querySelectorAll("[data-key]")].find((each) => each.dataset.key === focused)?.focus();
@@ -187,7 +187,7 @@ class View {
 
   drawProgress(answer) {
     const { make } = this.shell;
-    const parts = answer.jobs.map((job) => make("p", {}, make("label", {}, `${job.of || "all"}: ${number(job.total === 1 ? 100 * job.done : job.done)} ${job.total === null ? "" : job.total === 1 ? "%" : `of ${job.total}`} after ${number(Math.round(job.at))} s ${job.words ?? ""} `,
+    const parts = answer.jobs.map((job) => make("p", {}, make("label", {}, `${job.of || "all"}: ${number(job.total === 1 ? 100 * job.done : job.done)} ${job.total === null ? "" : job.total === 1 ? "%" : `of ${job.total}`} after ${number(Math.round(job.at))} s${job.words ? `, ${job.words}` : ""} `,
       make("progress", job.total === null ? {} : { value: job.done, max: job.total }))));
     const figures = [...new Set(answer.jobs.flatMap((job) => Object.keys(job.curves)))];
     for (const figure of figures) {
