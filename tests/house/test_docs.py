@@ -34,10 +34,10 @@ def commands(language: str, text: str) -> list[tuple[str, str]]:
     return [(line, "") for line in text.splitlines() if not language and re.match(r"([A-Z_]+=\S+ )*(ina|torchrun) ", line)]
 
 
-def run(command: list[str], cwd: Path, statuses: tuple[int, ...] = (0,), **variables: str) -> str:
+def run(command: list[str], cwd: Path, statuses: tuple[int, ...] = (0,), errors: int = subprocess.PIPE, **variables: str) -> str:
     environment = {**os.environ, **variables, "COLUMNS": "100", "PYTHONPATH": str(ROOT)}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert done.returncode in statuses, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -64,11 +64,11 @@ def test_commands_of_a_page_run(page, tmp_path):
             run([sys.executable, "-c", text], tmp_path)
             done += 1
         for command, expected in commands(language, text):
-            variables, words = split(command, tmp_path)
-            if words[0] == "sudo":  # of a network
+            (variables, words), errors = split(command, tmp_path), subprocess.PIPE
+            if words[0] == "sudo":  # of a network; Mininet prints on standard error
                 need("root", "mininet")
-                words = words[1:]
-            printed = run([*HEAD[words[0]], *words[1:]], tmp_path, (0, 1) if expected else (0,), **variables)
+                words, errors, variables = words[1:], subprocess.STDOUT, {**variables, "PYTHONUNBUFFERED": "1"}
+            printed = run([*HEAD[words[0]], *words[1:]], tmp_path, (0, 1) if expected else (0,), errors, **variables)
             assert not expected or matches(expected, printed), f"{command}\n{printed}"
             done += 1
     assert done >= 3, f"{page.name}: expected commands or programs, found {done}"
