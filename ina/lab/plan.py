@@ -218,7 +218,7 @@ def show(kind: type[Experiment], plan: Plan | None = None) -> str:
     lines += [f"about = {_toml(plan.about)}"] if plan else []
     for key in keys(kind).values():
         swept = plan is not None and key.name in plan.axes
-        always = swept and all(key.name in axes for axes in plan.sweeps)  # else it also has a value where it is not swept
+        always = plan is not None and swept and all(key.name in axes for axes in plan.sweeps)  # else it has a value, too
         value, everywhere = plan.value(key) if plan else (key.default, True)
         text = f"{'# ' if always else ''}{key.name} = {_toml(value)}"
         more = "" if everywhere else " (each point has its own value, which other keys decide)"
