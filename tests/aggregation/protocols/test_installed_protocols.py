@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import child
 import pytest
 from capabilities import need
 
@@ -77,8 +77,8 @@ def test_the_guide_s_package_is_installed_by_pip(site, tmp_path, monkeypatch, ca
         Path(file).write_text(text)
     for line in re.search(r"```\n(pyproject.*?)```", part, re.DOTALL)[1].split():
         assert Path(line).is_file(), line
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index",
-                    "--target", site, "."], check=True, timeout=240)
+    child.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index",
+               "--target", site, "."], check=True)
     protocols._entry_points.cache_clear()
     capsys.readouterr()
     assert cli.main(["programs", "toy", "--path"]) == 0
