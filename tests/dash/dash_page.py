@@ -1,7 +1,7 @@
 """Fixtures of the page's tests: a served application, and a browser with the page open.
 
     pytest_plugins = ("dash_page",)
-    needs_browser()
+    need(*BROWSER)
 
 ``served`` serves views on a free port of the loopback. ``page``: a page of Chromium at the application of the module's
 ``VIEWS``, authorised. ``axe``: checks a page by axe-core's rules.
@@ -17,15 +17,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from capabilities import need, tool
+from capabilities import tool
 from waiting import LONG
 
 TOKEN = "a-token-of-tests-0123456789"
 
 
-def needs_browser() -> None:
-    """Skips the module where there is no browser, or nothing that drives it."""
-    need("bottle", "waitress", "browser", "chromium")
+BROWSER = "bottle", "waitress", "browser", "chromium"  # what a file of tests in a browser needs
+
+
+def _drivers() -> None:
+    """Lets what drives a browser be imported."""
     folder = os.environ["INA_BROWSER_USERS"]
     if folder not in sys.path:
         sys.path.append(folder)
@@ -79,6 +81,7 @@ def served(request) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def browser():
+    _drivers()
     from playwright.sync_api import sync_playwright
 
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -106,6 +109,7 @@ def page(browser, served):
 @pytest.fixture
 def axe():
     """Function that fails with the violations of axe-core's rules on a page, in light and in dark."""
+    _drivers()
     from axe_playwright_python.sync_playwright import Axe
 
     def check(page) -> None:

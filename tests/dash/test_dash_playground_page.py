@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from dash_page import needs_browser
+from capabilities import need
+from dash_page import BROWSER
 from waiting import until
 
-needs_browser()
+need(*BROWSER)
 
 from ina.base import paths  # noqa: E402
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from capabilities import need
-from dash_page import needs_browser, serving
+from dash_page import BROWSER, serving
 from waiting import until
 
-needs_browser()
+need(*BROWSER)
 
 import made_results  # noqa: E402
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from dash_page import needs_browser
+from capabilities import need
+from dash_page import BROWSER
 
-needs_browser()
+need(*BROWSER)
 
 pytestmark = [pytest.mark.build, pytest.mark.gate]
 pytest_plugins = ("dash_page",)  # its fixtures

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dash_looks
 import pytest
-from dash_page import needs_browser
+from capabilities import need
+from dash_page import BROWSER
 
-needs_browser()
+need(*BROWSER)
 
 from ina.dash.live import Live  # noqa: E402
 
