@@ -102,9 +102,9 @@ def _clusters(values: bytes, count: int) -> tuple[int, ...]:
     points = np.frombuffer(values).reshape(count, -1)
     deviation = points.std(axis=0)
     scaled = (points - points.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    best, most = dbscan(scaled, RADII[0]), 0.0
-    for radius in RADII:
-        labels = dbscan(scaled, radius)
+    every = [dbscan(scaled, radius) for radius in RADII]
+    best, most = every[0], 0.0
+    for labels in every:
         if 1 < len(np.unique(labels)) < len(points) and (reached := separation(scaled, labels)) > most:
             best, most = labels, reached
     return tuple(best.tolist())
