@@ -1,7 +1,7 @@
 """Fixtures of the page's tests: a served application, and a browser with the page open.
 
     pytest_plugins = ("dash_page",)
-    need(*BROWSER)
+    need("bottle", "waitress", "browser", "chromium")
 
 ``served`` serves views on a free port of the loopback. ``page``: a page of Chromium at the application of the module's
 ``VIEWS``, authorised. ``axe``: checks a page by axe-core's rules.
@@ -21,9 +21,6 @@ from capabilities import tool
 from waiting import LONG
 
 TOKEN = "a-token-of-tests-0123456789"
-
-
-BROWSER = "bottle", "waitress", "browser", "chromium"  # what a file of tests in a browser needs
 
 
 def _drivers() -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from capabilities import need
-from dash_page import BROWSER
 from waiting import until
 
-need(*BROWSER)
+need("bottle", "waitress", "browser", "chromium")
 
 from ina.base import paths  # noqa: E402
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from capabilities import need
-from dash_page import BROWSER, serving
+from dash_page import serving
 from waiting import until
 
-need(*BROWSER)
+need("bottle", "waitress", "browser", "chromium")
 
 import made_results  # noqa: E402
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from capabilities import need
-from dash_page import BROWSER
 
-need(*BROWSER)
+need("bottle", "waitress", "browser", "chromium")
 
 pytestmark = [pytest.mark.build, pytest.mark.gate]
 pytest_plugins = ("dash_page",)  # its fixtures

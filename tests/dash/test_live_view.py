@@ -5,9 +5,8 @@ from __future__ import annotations
 import dash_looks
 import pytest
 from capabilities import need
-from dash_page import BROWSER
 
-need(*BROWSER)
+need("bottle", "waitress", "browser", "chromium")
 
 from ina.dash.live import Live  # noqa: E402
 
