@@ -19,10 +19,11 @@ import torch
 import torch.distributed as dist
 
 from ina.aggregation import lane, protocols
+from ina.aggregation.control_socket.channel import elsewhere
 from ina.aggregation.controller.client import Attachment, Client, ControlError
 from ina.aggregation.controller.keeper import Keeper
 from ina.aggregation.controller.worker_ports import open_worker_port
-from ina.aggregation.port_kinds import PortKind, offered_kind
+from ina.aggregation.port_kinds import PortKind, offered_kind, setting_kind
 from ina.aggregation.worker import (
     Endpoint,
     Event,
@@ -81,6 +82,9 @@ class Job:
         self.reductions: frozenset[int] = frozenset()  # once admitted: those that its protocol declares
         self.routes = False  # once admitted: sums may be from and to some ranks only
         self._switch, self._switch_pid = switch, switch_pid
+        self._port = settings.port_at(switch)
+        self._kind = setting_kind(self._port)
+        self._runs_already = bool(settings.switch) or elsewhere(switch)  # only rank 0 needs INA_SWITCH
         self._runs = runs
         self._seat: SharedPort | None = None  # where this rank runs the switch
         self._pid = os.getpid()
@@ -113,7 +117,7 @@ class Job:
                 raise RuntimeError(self.failure)
             if self.refusal is None:
                 try:
-                    own = "" if self.settings.switch else self.settings.port_kind.check_words
+                    own = "" if self._runs_already else self._kind.check_words
                     self.client.admit(self.name, self.size, check=self.settings.check or own)
                     attachment = self._attach()
                 except ControlError as error:
@@ -135,13 +139,13 @@ class Job:
         return self._attach_with(self.client)
 
     def _attach_with(self, client: Client, incarnation: int = 0) -> Attachment:
-        kind, setting = self.settings.port_kind, self.settings.port
+        kind, setting = self._kind, self._port
         request = kind.request(setting, rendezvous.number(self.rank)) if kind.own_device else kind.name
         return client.attach(self.name, self.rank, request, moves=self._store is not None, held=incarnation,
                              runs=self._runs)
 
     def _open_own(self, kind: PortKind, attachment: Attachment, max_frame: int) -> Port:
-        return kind.open_own(self.settings.port, rendezvous.number(self.rank), attachment.address.port, max_frame,
+        return kind.open_own(self._port, rendezvous.number(self.rank), attachment.address.port, max_frame,
                              self.settings.dpdk, min(self.timeout, LONGEST))
 
     def reopen(self) -> Endpoint:
@@ -177,7 +181,7 @@ class Job:
             rto_min = RTO_MIN_FAULTS
         else:
             offered = offered_kind(attachment.port)
-            rto_min = offered.rto_min_network if self.settings.switch else offered.rto_min
+            rto_min = offered.rto_min_network if self._runs_already else offered.rto_min
         if self.settings.protocol not in ("", attachment.protocol):
             self.failure = (f"ina: the switch process {self._switch_pid} speaks {attachment.protocol}, but INA_PROTOCOL is "
                             f"{self.settings.protocol}: its program, {self.settings.program}, is another protocol's")
@@ -188,7 +192,7 @@ class Job:
         self.routes = protocols.has_routes(attachment.protocol, attachment.check) and not attachment.moves  # Movable cuts tensors
         if not self.exact_floats and attachment.workers <= lib.INA_EXACT_WORKERS:
             self.exact_floats = (attachment.values - FINGERPRINT_WORDS) // lib.INA_EXACT_WORDS
-        kind = self.settings.port_kind
+        kind = self._kind
         own = (lambda max_frame: self._open_own(kind, attachment, max_frame)) if kind.own_device else None
         try:
             port = open_worker_port(attachment, self.settings.faults, own)

@@ -198,7 +198,7 @@ def tell(agreed: Agreement, rank: int, size: int, settings: Settings) -> None:
     _told.add(name)
     if rank or settings.quiet:
         return
-    frames = f"frames by {settings.port}"
+    frames = f"frames by {settings.port_at(name)}"
     if name in _processes:
         sizes = f"{settings.values} int32 a packet, {settings.slots} slots a job"
         notice(f"{size} ranks sum through a switch of their own, process {agreed.pid}, which ends with them: "

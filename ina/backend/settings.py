@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ina import codecs
 from ina.aggregation import port_kinds, protocols
+from ina.aggregation.control_socket.channel import elsewhere
 from ina.aggregation.lane import DEFAULT
 from ina.base import documents, paths
 from ina.base.bounds import Range
@@ -79,7 +80,7 @@ class Keys:
     program: str = key("", "the P4 program (default: the protocol's own)")
     values: int = key(2048, "integers per packet: 32, 64, 128, 256, 1024 or 2048 (default: 2048)", unit="int32")
     slots: int = key(64, "slots of each job (its window), a power of two up to 8192 (default: 64)", unit="slots")
-    port: str = key(port_kinds.DEFAULT, port_kinds.setting_help())
+    port: str = key("", port_kinds.setting_help())
     check: str = key("", "how check words protect sums from rank to rank, the same for all ranks: off, sum (errors), or keyed "
                          "(forgery, too) (default: sum, where the protocol has check words and "
                          "frames leave shared memory)")
@@ -138,7 +139,7 @@ class Settings:
     values: int = 2048
     slots: int = 64
     pool: int = 16384
-    port: str = port_kinds.DEFAULT
+    port: str = ""  # "": the default of the way to the switch process
     codec: str = codecs.DEFAULT
     codec_is_set: bool = False
     rate: float = 0.0
@@ -152,9 +153,9 @@ class Settings:
     run_by: str = "ranks"
     quiet: bool = False
 
-    @property
-    def port_kind(self) -> port_kinds.PortKind:
-        return port_kinds.setting_kind(self.port)
+    def port_at(self, switch: str) -> str:
+        """Returns the setting of the port for a group at the switch process of that name."""
+        return self.port or port_kinds.default(elsewhere(switch))
 
     @classmethod
     def read(cls, options: Options | None = None) -> Settings:
@@ -179,9 +180,9 @@ class Settings:
         if keys.run_by not in RUN_BY:
             found.wrong("run_by", f"expected {' or '.join(RUN_BY)}")
         with found.errors("port"):
-            kind = port_kinds.setting_kind(keys.port)
+            kind = port_kinds.setting_kind(keys.port or port_kinds.DEFAULT)
             with found.errors("port"):
-                kind.check(keys.port)
+                kind.check(keys.port or port_kinds.DEFAULT)
             if kind.needs and not keys.switch:
                 found.wrong("port", kind.needs)
         with found.errors("codec"):

@@ -1,10 +1,12 @@
-"""`ina switch run`: one embedded switch on network interfaces or UDP ports, driven over P4Runtime."""
+"""`ina switch run`: one embedded switch on network interfaces or UDP ports, driven over P4Runtime; or, with --listen, the switch
+of workers on this machine and others, with its own controller."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import fcntl
+import ipaddress
 import logging
 import socket
 import struct
@@ -22,7 +24,8 @@ from ina.p4.rpc import connections as rpc
 if TYPE_CHECKING:
     from ina.p4.runtime import Program
 
-SIOCGIFMTU = 0x8921
+SIOCGIFMTU, SIOCGIFADDR = 0x8921, 0x8915
+PORT = 5588  # of --listen
 NAP = 50e-6  # s: frames from sockets gather for so long, because each wake-up costs more than a frame
 # BMv2's names of levels
 LEVELS = {
@@ -36,7 +39,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     switch = commands.add_parser("switch")
     verbs = switch.add_subparsers(title="commands", metavar="COMMAND", required=True)
     run = verbs.add_parser("run", help="run a P4 program on interfaces, until Ctrl-C", description=__doc__)
-    programs = run.add_mutually_exclusive_group(required=True)
+    programs = run.add_mutually_exclusive_group()
     programs.add_argument("program", nargs="?", type=program_path,
                           help="a P4 source, a name of ina programs, or a compiled program (.so)")
     programs.add_argument("--no-p4", action="store_true", help="wait for a controller to bring the program")
@@ -46,6 +49,12 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
         "-i", "--interface", action="append", default=[], metavar="PORT@WHERE",
         help="port number and network interface (1@veth0), or UDP addresses, its own and the one peer's that is heard "
         "(1@udp:127.0.0.1:5001,127.0.0.1:6001)",
+    )
+    run.add_argument(
+        "--listen", metavar="WHERE",
+        help="sum for workers that reach this address or network interface, perhaps with a TCP port (eth0, 10.0.0.1:5588; default: "
+        f"{PORT}), in place of what the other options say; they find it by INA_SWITCH=tcp:HOST:PORT and the socket's token. "
+        "PROGRAM is switchml where none is named, -D VALUES=N its values in a packet",
     )
     run.add_argument(
         "--grpc", "--grpc-server-addr", default="127.0.0.1:9559", metavar="HOST:PORT",
@@ -66,7 +75,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     )
     run.add_argument("--pcap", nargs="?", const=Path("."), type=Path, metavar="FOLDER", help="capture each port's frames there")
     run.add_argument("-L", "--log-level", choices=LEVELS, default="info", help="how much to tell (default: %(default)s)")
-    run.set_defaults(main=reported(_run))
+    run.set_defaults(main=reported(lambda args: _run(args) if args.listen is None else _listen(args, run)))
 
 
 def one_line(record: logging.LogRecord) -> bool:
@@ -86,6 +95,8 @@ def _run(args: argparse.Namespace) -> int:
     from ina.p4.p4runtime.service import Server
     from ina.p4.runtime import Program, Switch
 
+    if args.program is None and not args.no_p4:
+        raise ValueError("PROGRAM: expected a P4 source, a name of ina programs, or --no-p4")
     logging.basicConfig(level=LEVELS[args.log_level], format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("grpc._common").addFilter(one_line)
     ports = dict(parse_interface(text) for text in args.interface)
@@ -156,6 +167,41 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Runs the switch of workers that reach an address of this machine, until a signal."""
+    from ina.aggregation import protocols
+    from ina.aggregation.controller import server
+    from ina.base import tokens
+
+    for option in ("no_p4", "include", "externs", "interface", "grpc", "bfrt", "arch", "pipes", "cpu_port", "pcap"):
+        if getattr(args, option) != parser.get_default(option):
+            raise ValueError(f"--listen {args.listen}: its ports are those of the workers who come, and it has its own controller: "
+                             f"leave --{option.replace('_', '-')} out")
+    name = listen_name(args.listen)
+    program = args.program or protocols.program(protocols.DEFAULT)
+
+    def say(about: dict[str, Any]) -> None:
+        print(f"{Path(about['program']).name} ({about['protocol']}, {about['values']} values a packet, {about['slots']} slots) sums "
+              f"for workers with INA_SWITCH={name} and the token in {tokens.where()}", flush=True)
+
+    return server.main(["--program", str(program), "--name", name, *(f"-D{define}" for define in args.define)], say=say)
+
+
+def listen_name(where: str) -> str:
+    """Returns the control socket's name for ``--listen``: of an IPv4 address or a network interface, perhaps with a port. Raises
+    ValueError, OSError."""
+    place, colon, number = where.partition(":")
+    if colon and not (number.isascii() and number.isdigit() and 0 < int(number[:6]) < 65536):
+        raise ValueError(f"--listen {where}: {number!r} is no TCP port; expected such as eth0, 10.0.0.1 or 10.0.0.1:{PORT}")
+    try:
+        ip = ipaddress.IPv4Address(place)
+    except ValueError:
+        ip = ipaddress.IPv4Address(_of_interface(place, SIOCGIFADDR)[4:8])
+    if ip.is_unspecified:
+        raise ValueError(f"--listen {where}: workers need one address to send to; expected that of one network interface")
+    return f"tcp:{ip}:{number or PORT}"
+
+
 def _with_pipes(program: Program, pipes: int) -> Program:
     """Returns the program. Raises ValueError: it has no pipes, and --pipes was given."""
     if pipes and program.architecture != "tna":
@@ -210,10 +256,13 @@ def open_port(number: int, where: str | Udp) -> Any:
 
 def mtu_of(interface: str) -> int:
     """Returns the MTU of an interface in this thread's network namespace (netdevice(7), SIOCGIFMTU). Raises OSError."""
-    request = struct.pack("16si12x", interface.encode()[:15], 0)
+    return int(struct.unpack("i12x", _of_interface(interface, SIOCGIFMTU))[0])
+
+
+def _of_interface(interface: str, request: int) -> bytes:
+    """Returns the 16 bytes of the answer to a request of netdevice(7). Raises OSError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
-            answer = fcntl.ioctl(any_socket, SIOCGIFMTU, request)
+            return fcntl.ioctl(any_socket, request, struct.pack("16s16x", interface.encode()[:15]))[16:]
         except OSError as error:
             raise OSError(error.errno, f"network interface {interface}: {error.strerror}") from None
-    return struct.unpack("16si12x", answer)[1]

@@ -43,7 +43,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
-from ina.aggregation import completion, protocols
+from ina.aggregation import completion, port_kinds, protocols
 from ina.aggregation.control_socket import messages
 from ina.aggregation.control_socket.messages import Malformed, Request, decode, parse
 from ina.aggregation.controller.access import Access, Principal, Role, Rule, check_owner
@@ -99,6 +99,12 @@ class Session:
     released: bool = False
     refused: bool = False  # its job was not admitted
     hang_up_at: float = 0.0  # monotonic seconds, 0: no
+
+    def address(self) -> str:
+        """Returns the IP address of the other end; "": a process of this machine, or none that has a connection."""
+        if self.sock is None or self.sock.family == socket.AF_UNIX:
+            return ""
+        return str(self.sock.getpeername()[0])
 
 
 class NotYet(Exception):
@@ -482,6 +488,8 @@ class Operations:
             if value and value != config[name]:
                 raise AdmissionError("mismatch", f"worker {worker} of job {job!r} has {name}={value}, but the switch runs "
                                                  f"{config['program']} with {name}={config[name]}; start both alike")
+        requested, place = port_kinds.requested_kind(request.port)
+        requested.check_sender(place, session.address())
         plug = self._open_port(session, request, admitted, host)
         fds += plug.fds
         try:
@@ -670,7 +678,8 @@ def _check_reach(session: Session, plug: Plug) -> None:
     """Checks that the port's descriptors can be sent to the session. Raises AdmissionError."""
     if plug.fds and session.principal.uid is None:
         raise AdmissionError("invalid", "this switch process is plugged into its workers by descriptors, which no TCP connection "
-                                        "carries: name its Unix socket, on its machine, with INA_SWITCH")
+                                        "carries: name its Unix socket, on its machine, with INA_SWITCH, or set "
+                                        f"INA_PORT={port_kinds.ACROSS}")
 
 
 def explain(error: Exception, operation: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ina.aggregation import completion, port_kinds
-from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect, listen, shown
+from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect, elsewhere, listen, shown
 from ina.aggregation.control_socket.messages import Malformed, printable
 from ina.aggregation.control_socket.peers import peer
 from ina.base import paths
@@ -135,9 +135,10 @@ class Client:
         """
         return self._call("admit", job=job, workers=workers, slots=slots, strict=strict, token=self.token, check=check)[0]
 
-    def attach(self, job: str, worker: int, port: str = port_kinds.DEFAULT, protocol: str = "", values: int = 0,
+    def attach(self, job: str, worker: int, port: str = "", protocol: str = "", values: int = 0,
                moves: bool = False, held: int = 0, runs: bool = False) -> Attachment:
-        """Attaches worker ``worker`` with a port of a kind (ina/aggregation/port_kinds); the caller owns the descriptors.
+        """Attaches worker ``worker`` with a port of a kind (ina/aggregation/port_kinds; default: that which reaches the switch
+        process); the caller owns the descriptors.
 
         ``protocol`` and ``values`` per packet: refused if the switch's program has others; default: the program's. ``moves``:
         this worker goes on when its job is moved (ina/aggregation/worker/failover.py). ``held``: the incarnation of its previous
@@ -146,8 +147,15 @@ class Client:
         runs.
         """
         runs = runs and self._is_own_users()
-        reply, fds = self._call("attach", job=job, worker=worker, port=port, token=self.token, protocol=protocol, values=values,
-                                moves=moves, held=held, runs=runs)
+        request, own = self._bring(port or port_kinds.default(elsewhere(self.name)))
+        try:
+            reply, fds = self._call("attach", job=job, worker=worker, port=request, token=self.token, protocol=protocol,
+                                    values=values, moves=moves, held=held, runs=runs)
+        except BaseException:
+            for fd in own:
+                os.close(fd)
+            raise
+        fds += own
         try:
             reply["address"], reply["switch"] = Address(*reply["address"]), Address(*reply["switch"])
             port_kinds.offered_kind(reply["port"])
@@ -198,6 +206,16 @@ class Client:
         self._ended = True
         self._channel.hang_up()
         self._channel.close()
+
+    def _bring(self, port: str) -> tuple[str, list[int]]:
+        """Returns the request for a port, and descriptors of this worker's own end. Raises ControlError."""
+        kind = port_kinds.kinds().get(port)
+        if kind is None:  # it names a place already, or the switch process is to refuse it
+            return port, []
+        try:
+            return kind.bring(self._channel.sock)
+        except (OSError, ValueError) as error:
+            raise ControlError("invalid", f"{shown(self.name)}: {error}") from None
 
     def _is_own_users(self) -> bool:
         """Tells whether the switch process is this one's user's."""

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ina.aggregation.control_socket.channel import ChannelClosed, elsewhere, keep_alive, listen
 from ina.aggregation.control_socket.connection import CHUNK, UNREAD, Connection
@@ -407,9 +407,10 @@ def parser(name: str) -> argparse.ArgumentParser:
 def main(
     argv: list[str] | None = None, options: argparse.ArgumentParser | None = None,
     make: Callable[[Path, dict[str, str], argparse.Namespace], Made] = embedded,
+    say: Callable[[dict[str, Any]], None] = lambda about: print(json.dumps(about), flush=True),
 ) -> int:
     """Runs a process of switches until its end; returns the exit status. ``options``: its command line; ``make``: makes the
-    switches."""
+    switches; ``say``: says what runs, once it does."""
     options = options or parser("ina.aggregation.controller.server")
     args = options.parse_args(argv)
     if (args.name is None) == (args.listen_fd is None):
@@ -437,7 +438,7 @@ def main(
         # A Ctrl-C at the terminal is meant for the job; this process ends with it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     if host:
-        print(json.dumps({"pid": os.getpid(), "name": args.name, **host.describe()}), flush=True)
+        say({"pid": os.getpid(), "name": args.name, **host.describe()})
     try:
         server.run()
     finally:

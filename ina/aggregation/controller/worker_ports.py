@@ -43,7 +43,8 @@ def open_switch_port(kind: str, worker: Address, switch: Address, max_frame: int
 
     Raises ValueError for an unknown kind or one that this process cannot open, OSError when the system refuses.
     """
-    return requested_kind(kind)[0].open_switch(End(worker, switch, max_frame, frames))
+    requested, place = requested_kind(kind)
+    return requested.open_switch(End(worker, switch, max_frame, frames), place)
 
 
 def open_offered_port(

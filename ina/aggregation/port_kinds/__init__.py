@@ -2,7 +2,7 @@
 its only instance.
 
     INA_PORT=dpdk@3:DEVICE      setting: a kind's name; a device, where workers bring one, and perhaps its place at the switch
-    dpdk@3                      request to the switch process: the kind's name, and perhaps a place
+    dpdk@3, udp@10.0.0.2:4000   request to the switch process: the kind's name, and perhaps a place
     {"kind": "dpdk", ...}       offer of the switch process, with descriptors
 
 Everyone else asks for a kind by its name; frames are moved by its C (``host/net/port.h``, ``host/dpdk/``).
@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import pkgutil
 import re
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,6 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 from ina.net.ports import Address, Port
 
 DEFAULT = "shm"
+ACROSS = "udp"  # the default where the switch process is asked over TCP, so that other machines reach it
 RTO_MIN_NETWORK = 10e-3  # retransmissions use the link, too, and the kernel's timers and queues are in every round trip
 
 
@@ -47,12 +49,14 @@ class PortKind:
     """Base of all kinds.
 
     ``help``: of the setting, in a line. ``own_device``: workers bring a device, which leads to a port that the switch has
-    already; else the switch process makes both ends. ``needs``: what else must be there where INA_SWITCH is not set; "": nothing.
+    already; else the switch process makes both ends. ``places``: a request may say at which place the worker is. ``needs``: what
+    else must be there where INA_SWITCH is not set; "": nothing.
     """
 
     name: ClassVar[str]
     help: ClassVar[str]
     own_device: ClassVar[bool] = False
+    places: ClassVar[bool] = False
     needs: ClassVar[str] = ""
     rto_min: ClassVar[float]  # least RTO in seconds at the switch process of the job itself
     rto_min_network: ClassVar[float] = RTO_MIN_NETWORK  # at one that runs already, perhaps elsewhere
@@ -68,12 +72,22 @@ class PortKind:
     def check(self, setting: str) -> None:
         """Checks the part of a setting after the kind's name. Raises ValueError."""
 
-    def open_switch(self, end: End) -> Opened:
-        """Opens the switch's end of a new port. Raises ValueError: this switch process cannot; OSError."""
+    def bring(self, control: socket.socket) -> tuple[str, list[int]]:
+        """Returns a worker's request over its connection to the switch process, and descriptors of its own that the offer will
+        need, after the switch's; the caller closes them. Raises ValueError, OSError."""
+        return self.name, []
+
+    def check_sender(self, place: str, sender: str) -> None:
+        """Checks the place of a request that came from the IP address ``sender``; "": from this machine. Raises ValueError."""
+
+    def open_switch(self, end: End, place: str = "") -> Opened:
+        """Opens the switch's end of a new port, to a worker at ``place``. Raises ValueError: this switch process cannot;
+        OSError."""
         raise NotImplementedError
 
     def open_offered(self, offer: Mapping[str, Any], fds: Sequence[int], end: End) -> Port:
-        """Opens the worker's end by the switch's offer; the descriptors stay the caller's. Raises ValueError, OSError."""
+        """Opens the worker's end by the switch's offer; the descriptors, the switch's and then the worker's own, stay the
+        caller's. Raises ValueError, OSError."""
         raise NotImplementedError
 
     # ---- with a device of the worker's own
@@ -104,6 +118,11 @@ def made_kinds() -> tuple[str, ...]:
     return tuple(kind.name for kind in kinds().values() if not kind.own_device)
 
 
+def default(elsewhere: bool) -> str:
+    """Returns the name of the kind where nobody asks for one. ``elsewhere``: other machines reach the switch process."""
+    return ACROSS if elsewhere else DEFAULT
+
+
 def setting_kind(setting: str) -> PortKind:
     """Returns the kind of a setting, whose further parts ``check`` checks. Raises ValueError."""
     kind = kinds().get(re.split("[@:]", setting, maxsplit=1)[0])
@@ -115,14 +134,14 @@ def setting_kind(setting: str) -> PortKind:
 def setting_help() -> str:
     """Returns the help of the setting: that of each kind, and the default."""
     *helps, last = (kind.help for kind in kinds().values())
-    return f"{', '.join([*helps, f'or {last}'])} (default: {DEFAULT})"
+    return f"{', '.join([*helps, f'or {last}'])} (default: {DEFAULT}, over TCP {ACROSS})"
 
 
 def requested_kind(request: str) -> tuple[PortKind, str]:
     """Returns the kind of a request and the place at the switch that it names; "": none. Raises ValueError."""
     name, at, place = request.partition("@")
     kind = kinds().get(name)
-    if kind is None or (at and not kind.own_device):
+    if kind is None or (at and not kind.places):
         raise ValueError(f"unknown kind of port {request!r}; expected {_either(map(repr, made_kinds()))}")
     return kind, place
 

@@ -16,7 +16,7 @@ class Dpdk(PortKind):
     name = "dpdk"
     help = ("dpdk:DEVICE, dpdk@PORT:DEVICE: a device of DPDK's that leads to port PORT of an ina-dpdk-switch; without "
             "PORT, to the port whose number is the rank, which {rank} in DEVICE stands for, too")
-    own_device = True
+    own_device = places = True
     needs = "this needs a switch on DPDK: start ina-dpdk-switch with --control SOCKET, and set INA_SWITCH to that socket"
     rto_min = rto_min_network = 20e-3
     spin = 50e-6  # beside threads that compute
@@ -35,7 +35,7 @@ class Dpdk(PortKind):
         """Returns the offer of a port that the switch has already. ``options``: of the worker's protocol."""
         return {"kind": self.name, "options": dict(options)}
 
-    def open_switch(self, end: End) -> Opened:
+    def open_switch(self, end: End, place: str = "") -> Opened:
         raise ValueError("this switch process has no devices of DPDK: start ina-dpdk-switch with --control, and name that with "
                          "INA_SWITCH")
 

@@ -19,7 +19,7 @@ class SharedMemory(PortKind):
     yields = 100e-6  # two wake-ups of a sleeping processor, and more than what lies between two small collectives
     check_words = "off"  # values never leave memory; check words would take a quarter of the speed
 
-    def open_switch(self, end: End) -> Opened:
+    def open_switch(self, end: End, place: str = "") -> Opened:
         memory = create_segment(end.frames, end.max_frame)
         try:
             bells = create_bells()

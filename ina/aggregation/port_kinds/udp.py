@@ -1,8 +1,15 @@
-"""UDP: over loopback between sockets that the switch process makes, or through a network between addresses that it names."""
+"""UDP: over loopback between sockets that the switch process makes; to a worker on another machine, between a socket of its own
+and one that the switch process makes for it; or through a network between addresses that the switch process names.
+
+To another machine each worker has a socket of its own at the switch's side, too. So any number of workers share a network card,
+on either side, and the kernels' routes and neighbour tables, which learn by ARP, lead the frames, through routers, too.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,17 +19,41 @@ from ina.net.ports import Port, adopt_udp, open_udp, udp_pair
 
 class Udp(PortKind):
     name = "udp"
-    help = "udp (loopback)"
+    help = "udp (loopback, or the network where INA_SWITCH is tcp:HOST:PORT)"
+    places = True
     rto_min = 20e-3
 
     def offer(self, bind: tuple[str, int], peer: tuple[str, int]) -> dict[str, Any]:
         """Returns the offer of a port through a network: the worker's socket has address ``bind``, the switch's ``peer``."""
         return {"kind": self.name, "bind": [*bind], "peer": [*peer]}
 
-    def open_switch(self, end: End) -> Opened:
+    def bring(self, control: socket.socket) -> tuple[str, list[int]]:
+        """Returns, over TCP, the place of a new socket at the address with which this machine reaches the switch process."""
+        if control.family == socket.AF_UNIX:
+            return self.name, []
+        if control.family != socket.AF_INET:
+            raise ValueError("frames travel over IPv4: name the switch process by an IPv4 address")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+            own.setblocking(False)
+            own.bind((control.getsockname()[0], 0))
+            ip, number = own.getsockname()
+            return f"{self.name}@{ip}:{number}", [own.detach()]
+
+    def check_sender(self, place: str, sender: str) -> None:
+        if place and _address(place)[0] != sender:
+            raise ValueError(f"udp@{place}: asked for from {sender or 'this machine'}: expected a socket there, whose address no "
+                             "gateway translates (NAT)")
+
+    def open_switch(self, end: End, place: str = "") -> Opened:
+        if place:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+                own.setblocking(False)
+                own.connect(_address(place))
+                return Opened(self._adopt(own.fileno(), end.worker, end.switch, end),
+                              {"kind": self.name, "to": [*own.getsockname()]}, [])
         inside, outside = udp_pair()
         try:
-            return Opened(adopt_udp(inside, end.worker, end.switch, end.max_frame, end.frames), {"kind": self.name}, [outside])
+            return Opened(self._adopt(inside, end.worker, end.switch, end), {"kind": self.name}, [outside])
         except OSError:
             os.close(outside)
             raise
@@ -30,10 +61,33 @@ class Udp(PortKind):
             os.close(inside)
 
     def open_offered(self, offer: Mapping[str, Any], fds: Sequence[int], end: End) -> Port:
-        if fds:
-            return adopt_udp(fds[0], end.switch, end.worker, end.max_frame, end.frames)
-        return open_udp(tuple(offer["bind"]), tuple(offer["peer"]), source=end.switch, destination=end.worker,
-                        max_frame=end.max_frame, frames=end.frames)
+        if "bind" in offer:
+            return open_udp(tuple(offer["bind"]), tuple(offer["peer"]), source=end.switch, destination=end.worker,
+                            max_frame=end.max_frame, frames=end.frames)
+        if not fds:
+            raise ValueError("the switch process offers a UDP port that no descriptor came with")
+        if "to" in offer:
+            with socket.socket(fileno=os.dup(fds[-1])) as own:
+                own.connect(tuple(offer["to"]))
+        return self._adopt(fds[-1], end.switch, end.worker, end)
+
+    @staticmethod
+    def _adopt(fd: int, source: Any, destination: Any, end: End) -> Port:
+        return adopt_udp(fd, source, destination, end.max_frame, end.frames)
+
+
+def _address(place: str) -> tuple[str, int]:
+    """Returns the address and port of a place. Raises ValueError."""
+    host, _, number = place.rpartition(":")
+    if not (number.isascii() and number.isdigit() and 0 < int(number[:6]) < 65536):
+        raise ValueError(f"udp@{place}: expected udp@ADDRESS:PORT")
+    try:
+        ip = ipaddress.IPv4Address(host)
+    except ValueError:
+        raise ValueError(f"udp@{place}: expected an IPv4 address before the port") from None
+    if ip.is_multicast or ip.is_unspecified or int(ip) == 0xFFFFFFFF:
+        raise ValueError(f"udp@{place}: expected the address of one machine")
+    return str(ip), int(number)
 
 
 KIND = Udp()

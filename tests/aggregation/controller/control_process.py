@@ -45,6 +45,11 @@ def control_process(name: str, descriptors: int = 0, **times: float) -> Iterator
             process.stderr.close()
 
 
+def free_tcp_name() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        return f"tcp:127.0.0.1:{reserved.getsockname()[1]}"
+
+
 def connected(name: str, seconds: float = LONG) -> socket.socket:
     """Connects the socket, and nothing else: no greeting, no check of the server."""
     from ina.aggregation.control_socket import descriptors

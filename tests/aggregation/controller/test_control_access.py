@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from capabilities import need
-from control_process import connected, control_process
+from control_process import connected, control_process, free_tcp_name
 from rich.console import Console
 from test_api import STRANGER, FakeNetwork, Someone, ask, joined
 from test_control_attacks import lines, say
@@ -293,11 +293,6 @@ def machine():
     name = free_tcp_name()
     with control_process(name):
         yield name
-
-
-def free_tcp_name() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        return f"tcp:127.0.0.1:{reserved.getsockname()[1]}"
 
 
 def http(name, *headers, method="GET", path="/status", body=b""):
