@@ -101,6 +101,7 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
                 kind = "machines" if location.kernel != places[0].kernel else "network name spaces"
                 raise RuntimeError(f"ina: the local world needs all ranks on one machine, but ranks 0 and {other} are "
                                    f"on different {kind} ({places[0].host} and {location.host}); start all ranks on one, "
+                                   "name a switch process that all reach (INA_SWITCH=tcp:HOST:PORT, docs/guide/servers.md), "
                                    "or use the back end 'gloo'")
         for other, report in enumerate(ranks):
             if report["protocol"] not in ("", ranks[0]["protocol"]):

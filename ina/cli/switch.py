@@ -52,9 +52,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     )
     run.add_argument(
         "--listen", metavar="WHERE",
-        help="sum for workers that reach this address or network interface, perhaps with a TCP port (eth0, 10.0.0.1:5588; default: "
-        f"{PORT}), in place of what the other options say; they find it by INA_SWITCH=tcp:HOST:PORT and the socket's token. "
-        "PROGRAM is switchml where none is named, -D VALUES=N its values in a packet",
+        help="sum for workers that reach this address or network interface, perhaps with a TCP port (eth0, 10.0.0.1:5588; "
+        f"default: {PORT}), in place of what the other options say; they find it by INA_SWITCH=tcp:HOST:PORT and the socket's "
+        "token. PROGRAM is switchml where none is named, -D VALUES=N its values in a packet",
     )
     run.add_argument(
         "--grpc", "--grpc-server-addr", default="127.0.0.1:9559", metavar="HOST:PORT",
@@ -175,14 +175,14 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
     for option in ("no_p4", "include", "externs", "interface", "grpc", "bfrt", "arch", "pipes", "cpu_port", "pcap"):
         if getattr(args, option) != parser.get_default(option):
-            raise ValueError(f"--listen {args.listen}: its ports are those of the workers who come, and it has its own controller: "
-                             f"leave --{option.replace('_', '-')} out")
+            raise ValueError(f"--listen {args.listen}: its ports are those of the workers who come, and it has its own "
+                             f"controller: leave --{option.replace('_', '-')} out")
     name = listen_name(args.listen)
     program = args.program or protocols.program(protocols.DEFAULT)
 
     def say(about: dict[str, Any]) -> None:
-        print(f"{Path(about['program']).name} ({about['protocol']}, {about['values']} values a packet, {about['slots']} slots) sums "
-              f"for workers with INA_SWITCH={name} and the token in {tokens.where()}", flush=True)
+        print(f"{Path(about['program']).name} ({about['protocol']}, {about['values']} values a packet, {about['slots']} slots) "
+              f"sums for workers with INA_SWITCH={name} and the token in {tokens.where()}", flush=True)
 
     return server.main(["--program", str(program), "--name", name, *(f"-D{define}" for define in args.define)], say=say)
 

@@ -304,3 +304,30 @@ def test_an_error_of_the_system_names_its_file():
     assert error_text.line(FileNotFoundError(2, "No such file", "a")) == "a: No such file"
     assert error_text.line(OSError(2, "cannot create a switch")) == "cannot create a switch"
     assert error_text.line(TimeoutError("no answer")) == "no answer" and error_text.line(ValueError("wrong")) == "wrong"
+
+
+@pytest.mark.fast
+def test_where_a_switch_listens():
+    from ina.cli.switch import listen_name
+
+    assert listen_name("lo") == listen_name("127.0.0.1") == "tcp:127.0.0.1:5588"
+    assert listen_name("lo:6000") == listen_name("127.0.0.1:6000") == "tcp:127.0.0.1:6000"
+    for where, words in (("127.0.0.1:", "is no TCP port"), ("127.0.0.1:0", "is no TCP port"), ("lo:65536", "is no TCP port"),
+                         ("0.0.0.0", "expected that of one network interface")):
+        with pytest.raises(ValueError, match=words):
+            listen_name(where)
+    with pytest.raises(OSError, match="network interface nowhere0"):
+        listen_name("nowhere0")
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("option", [["-i", "1@lo"], ["--grpc", "127.0.0.1:9000"], ["--no-p4"], ["--pipes", "1"], ["--pcap"]])
+def test_a_switch_that_listens_has_no_other_ports(capsys, option):
+    assert cli.main(["switch", "run", "--listen", "lo", *option]) == 1
+    assert "leave --" in capsys.readouterr().err
+
+
+@pytest.mark.fast
+def test_a_switch_needs_a_program_or_a_controller_that_brings_one(capsys):
+    assert cli.main(["switch", "run", "-i", "1@lo"]) == 1
+    assert "or --no-p4" in capsys.readouterr().err

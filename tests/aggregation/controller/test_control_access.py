@@ -344,7 +344,7 @@ def test_descriptors_do_not_come_to_other_machines(machine, port):
         client.join("job", 0)
         client.admit("job", 1)
         with pytest.raises(ControlError, match="descriptors, which no TCP connection carries: name its Unix socket") as error:
-            client.attach("job", 0, port)
+            client._call("attach", job="job", worker=0, port=port)
         assert error.value.code == "invalid"
         client.release()
         client.close()

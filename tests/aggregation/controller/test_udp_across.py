@@ -38,7 +38,8 @@ def machine():
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"INA_TOKEN": TOKEN})
     try:
         said = process.stdout.readline()
-        assert f"switchml.p4 (switchml, 64 values a packet, 512 slots) sums for workers with INA_SWITCH={name} and the token in" in said
+        assert "switchml.p4 (switchml, 64 values a packet, 512 slots) sums for workers" in said
+        assert f"with INA_SWITCH={name} and the token in INA_TOKEN" in said
         yield name
     finally:
         process.terminate()
@@ -59,7 +60,8 @@ def test_workers_of_a_job_sum_over_udp(machine):
         client = joined(machine, worker, "sum")
         attachment = client.attach("sum", worker)
         assert attachment.port["kind"] == "udp" and attachment.port["to"][0] == "127.0.0.1"
-        endpoints.append(Endpoint(attachment.config(rto_min=0.5, rto_max=5.0, timeout=LONG), open_worker_port(attachment), client.fileno()))
+        config = attachment.config(rto_min=0.5, rto_max=5.0, timeout=LONG)
+        endpoints.append(Endpoint(config, open_worker_port(attachment), client.fileno()))
         for fd in attachment.fds:
             os.close(fd)
         clients.append(client)
