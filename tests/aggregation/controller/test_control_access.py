@@ -227,7 +227,7 @@ def test_another_user_of_the_machine_may_look_and_no_more(name):
                                    for op in REQUESTS))
 
         replies = dict(zip(REQUESTS, run(everything), strict=True))
-        assert {op for op, reply in replies.items() if reply["ok"]} == {"ping", "jobs", "switches", "counters"}
+        assert {op for op, reply in replies.items() if reply["ok"]} == {"ping", "jobs", "switches", "counters", "topology"}
         assert {reply["code"] for reply in replies.values() if not reply["ok"]} == {"denied"}
 
         def over_http():
