@@ -37,9 +37,9 @@ def machine():
     command = [sys.executable, "-m", "ina.cli", "switch", "run", "-DVALUES=64", "--listen", name.removeprefix("tcp:")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"INA_TOKEN": TOKEN})
     try:
-        said = process.stdout.readline()
-        assert "switchml.p4 (switchml, 64 values a packet, 512 slots) sums for workers" in said
-        assert f"with INA_SWITCH={name} and the token in INA_TOKEN" in said
+        line = process.stdout.readline()
+        assert "switchml.p4 (switchml, 64 values a packet, 512 slots) sums for workers" in line
+        assert f"with INA_SWITCH={name} and the token in INA_TOKEN" in line
         yield name
     finally:
         process.terminate()

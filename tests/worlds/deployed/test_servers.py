@@ -102,8 +102,8 @@ def ranks(hosts, switch, token=TOKEN):
 
 @pytest.mark.parametrize("program", ["switchml", "atp"])
 def test_several_ranks_of_each_server_sum_through_one_network_card(program):
-    with servers(3) as (*hosts, last), listening(last, program) as said:
-        assert "INA_SWITCH=tcp:10.3.0.1:5588" in said, said
+    with servers(3) as (*hosts, last), listening(last, program) as line:
+        assert "INA_SWITCH=tcp:10.3.0.1:5588" in line, line
         for status, out, error in ranks(hosts, "tcp:10.3.0.1:5588"):
             assert status == 0, error
             assert json.loads(out)["sums"] >= 6
