@@ -63,7 +63,7 @@ def _judged(good: bool, what: str, found: str, advice: str, otherwise: str = WAR
 
 def settings(options: argparse.Namespace) -> Iterator[Finding]:
     """Settings from the environment and ina.toml; defaults for ``options`` that are not given."""
-    defaults = {"protocol": protocols.DEFAULT, **{key: getattr(Settings, key) for key in ("values", "slots", "port")}}
+    defaults = {"protocol": protocols.DEFAULT, "values": Settings.values, "slots": Settings.slots, "port": port_kinds.DEFAULT}
     own: dict[str, object] = {}
     try:
         configured, given = Settings.read(), sources()
