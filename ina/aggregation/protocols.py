@@ -21,6 +21,7 @@ from typing import Any
 from ina.base import abi, native, paths
 from ina.base.native import CData, ffi, lib
 
+POOL = 16384  # slots of a switch for anybody's jobs: as many as slot numbers, of 14 bits, tell apart
 DEFAULT = "switchml"
 GROUP = "ina.protocols"  # of entry points
 OFFERING = "quorum"  # where none is named and sums are of those workers that can contribute

@@ -31,7 +31,7 @@ def create_process_group(options: c10d._DistributedBackendOptions, backend_optio
     """Creates a group: torch's creator (extended API), called on every member of a new group, with its store, rank, size and
     time-out.
 
-    Raises RuntimeError on every rank if the ranks are not on one machine, ValueError for a bad option, variable or key.
+    Raises RuntimeError on every rank if rank 0 cannot name a switch that all reach, ValueError for a bad option, variable or key.
     """
     if not isinstance(backend_options, Options | None):
         raise ValueError(f"ina: pg_options is a {type(backend_options).__name__}, expected ina.backend.Options")

@@ -1,7 +1,7 @@
 """Rendezvous: rank 0 of a group starts or names the switch process, and all ranks check that they can reach it.
 
-The first rank of a new group names the switch: one that this process uses already and that speaks the group's protocol,
-or a new one that it starts.
+The first rank of a new group names the switch, once it knows where all are: one that this process uses already and that speaks
+the group's protocol, or a new one that it starts: on a socket of this machine or, where ranks are on several, on a TCP port.
 The group's store has neither authentication nor encryption, and anybody who reaches it may read and write: no secret goes into it
 but the token and the pass of the group's job, which are good for nothing else.
 Its abstract socket listens before the process runs, so ranks wait here only for the other ranks of the group (as in Gloo's own
@@ -10,33 +10,37 @@ rendezvous), and for a first answer only where one is needed.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import secrets
 import socket
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ina.aggregation import protocols
+from ina.aggregation import port_kinds, protocols
 from ina.aggregation.control_socket.channel import elsewhere
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
 from ina.backend.settings import Options, Settings
 from ina.base import tokens
 from ina.base.native import lib
 from ina.base.notices import notice
+from ina.net.interfaces import address_of, address_towards
 
 if TYPE_CHECKING:
     import torch.distributed as dist
 
+ANSWER = 5.0  # seconds in which a switch process on another machine answers a new group, or counts as gone
 # Switches known to this process, by socket name:
 _processes: dict[str, SwitchProcess] = {}  # started by this process
 _users: dict[str, int] = {}  # number of groups of this process that use it
 _pids: dict[str, int] = {}  # their process ids
 _protocols: dict[str, str] = {}  # their protocols
+_passes: dict[str, str] = {}  # passes of jobs there that others' rank 0 made; good for shrunk groups, too
 _told: set[str] = set()  # those of which rank 0 of this process's first group there has said what they are
 
 
@@ -47,6 +51,9 @@ class Place:
     host: str
     kernel: str
     network: int
+
+    def is_with(self, other: Place) -> bool:
+        return (self.kernel, self.network) == (other.kernel, other.network)
 
     @classmethod
     def here(cls) -> Place:
@@ -71,88 +78,170 @@ class Agreement:
 def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Agreement:
     """Returns the switch of a new group; the same on all ranks.
 
-    Call on all ranks of a group, with a store of its own. Raises RuntimeError on every rank if they are not all on one
-    machine, and when a rank does not come within ``timeout``.
+    Call on all ranks of a group, with a store of its own. Raises RuntimeError on every rank if rank 0 cannot name a switch that
+    all reach, and when a rank does not come within ``timeout``.
     """
     place = Place.here()
-    own: dict = {"place": [place.host, place.kernel, place.network], "protocol": settings.protocol,
-                 "runs": [settings.run_by == "ranks", os.geteuid(), os.stat("/proc/self/ns/mnt").st_ino]}
-    if rank == 0:
-        own["switch"] = acquire(settings)
-        own["pid"], own["protocol"] = _pids[own["switch"]], _protocols[own["switch"]]
-        own["nonce"], own["token"] = uuid.uuid4().hex[:8], secrets.token_hex(16)
-        # So other machines need no token of the socket. Whoever reaches the store reads what is here: it is of this job only.
-        own["access"] = tokens.pass_for(tokens.find(), own["token"]) if elsewhere(own["switch"]) else ""
+    own = {"place": [place.host, place.kernel, place.network], "protocol": settings.protocol,
+           "runs": [settings.run_by == "ranks", os.geteuid(), os.stat("/proc/self/ns/mnt").st_ino]}
+    store.set(f"rank/{rank}", json.dumps(own))
+    keys = [f"rank/{i}" for i in range(size)]
     try:
-        store.set(f"rank/{rank}", json.dumps(own))
-        keys = [f"rank/{i}" for i in range(size)]
+        store.wait(keys, timeout)
+    except RuntimeError:  # DistStoreError
+        missing = [i for i in range(size) if not store.check([keys[i]])]
+        raise RuntimeError(f"ina: ranks {missing} of {size} did not join the group within "
+                           f"{timeout.total_seconds():g} s") from None
+    ranks = [json.loads(text) for text in store.multi_get(keys)]
+    if rank == 0:
         try:
-            store.wait(keys, timeout)
-        except RuntimeError:  # DistStoreError
-            missing = [i for i in range(size) if not store.check([keys[i]])]
-            raise RuntimeError(f"ina: ranks {missing} of {size} did not join the group within "
-                               f"{timeout.total_seconds():g} s") from None
-        ranks = [json.loads(text) for text in store.multi_get(keys)]
-        places = [Place(*r["place"]) for r in ranks]
-        name = ranks[0]["switch"]
-        anywhere = "/" in name  # a path is the same in every network name space of a machine
-        for other, location in enumerate(places if not elsewhere(name) else ()):
-            if location.kernel != places[0].kernel or (location.network != places[0].network and not anywhere):
-                kind = "machines" if location.kernel != places[0].kernel else "network name spaces"
-                raise RuntimeError(f"ina: the local world needs all ranks on one machine, but ranks 0 and {other} are "
-                                   f"on different {kind} ({places[0].host} and {location.host}); start all ranks on one, "
-                                   "name a switch process that all reach (INA_SWITCH=tcp:HOST:PORT, docs/guide/servers.md), "
-                                   "or use the back end 'gloo'")
-        for other, report in enumerate(ranks):
-            if report["protocol"] not in ("", ranks[0]["protocol"]):
-                raise RuntimeError(f"ina: rank 0 has the protocol {ranks[0]['protocol']!r}, but rank {other} asks for "
-                                   f"{report['protocol']!r}; INA_PROTOCOL (or pg_options) must be the same on all ranks")
-    except BaseException:
-        if rank == 0:
-            release(own["switch"])
-        raise
-    name = ranks[0]["switch"]
-    if rank != 0:
+            name = acquire(settings, [Place(*each["place"]) for each in ranks], _host(store))
+        except Exception as error:
+            store.set("switch", json.dumps({"error": str(error)}))
+            raise
+        said: dict[str, Any] = {"switch": name, "pid": _pids[name], "protocol": _protocols[name], "nonce": uuid.uuid4().hex[:8],
+                                **_access(name)}
+        store.set("switch", json.dumps(said))
+    else:
+        try:
+            store.wait(["switch"], timeout)
+        except RuntimeError:
+            raise RuntimeError(f"ina: rank 0 of {size} named no switch within {timeout.total_seconds():g} s") from None
+        said = json.loads(store.get("switch"))
+        if "error" in said:
+            raise RuntimeError(said["error"])
+        name = said["switch"]
         _users[name] = _users.get(name, 0) + 1
-        _pids[name], _protocols[name] = ranks[0]["pid"], ranks[0]["protocol"]
-    return Agreement(name, _pids[name], ranks[0]["nonce"], ranks[0]["token"], ranks[0]["access"],
+        _pids[name], _protocols[name] = said["pid"], said["protocol"]
+        if said["access"]:
+            _passes[name] = said["access"]
+    for other, report in enumerate(ranks):
+        if report["protocol"] not in ("", said["protocol"]):
+            release(name)
+            raise RuntimeError(f"ina: rank 0 has the protocol {said['protocol']!r}, but rank {other} asks for "
+                               f"{report['protocol']!r}; INA_PROTOCOL (or pg_options) must be the same on all ranks")
+    return Agreement(name, said["pid"], said["nonce"], said["token"], said["access"],
                      ranks[0]["runs"][0] and all(report["runs"] == ranks[0]["runs"] for report in ranks))
 
 
-def acquire(settings: Settings) -> str:
-    """Returns the socket name of a switch: a running one (INA_SWITCH), one that this process uses, or a new one. One ``release``
-    per call."""
+def _access(name: str) -> dict[str, str]:
+    """Returns the token of a new job and, where other machines reach the switch ``name``, the job's pass: so they need no token
+    of the socket. Whoever reaches the store reads both: they are of this group only. A process without the socket's token makes
+    the new one from that of the job whose pass it has."""
+    if not elsewhere(name):
+        return {"token": secrets.token_hex(16), "access": ""}
+    if access := _passes.get(name):
+        return {"token": tokens.further(tokens.said_in(access)), "access": access}
+    token = secrets.token_hex(16)
+    return {"token": token, "access": tokens.pass_for(_own_access(name), token)}
+
+
+def _own_access(name: str) -> str:
+    """Returns the token of a socket that other machines reach. Raises TokenError."""
+    return _processes[name].access if name in _processes else tokens.find()
+
+
+def acquire(settings: Settings, places: Sequence[Place] = (), host: str = "") -> str:
+    """Returns the socket name of a switch that the ranks at ``places`` reach: a running one (INA_SWITCH), one that this process
+    uses, or a new one. One ``release`` per call. ``host``: that of the store. Raises RuntimeError, ValueError, OSError."""
     protocol = settings.protocol or protocols.DEFAULT
-    candidates = [name for name in _users if _protocols[name] == protocol]
+    apart = next((each for each in range(len(places)) if not places[each].is_with(places[0])), 0)
     if settings.switch:
         name = settings.switch
         if name not in _pids:
             _learn(name)
         if settings.protocol not in ("", _protocols[name]):
             raise RuntimeError(f"ina: INA_SWITCH={name} speaks {_protocols[name]}, but INA_PROTOCOL={settings.protocol}")
-    elif candidates:
-        name = candidates[0]
+        if apart and not _reaches(name, places):
+            kind = "machines" if places[apart].kernel != places[0].kernel else "network name spaces"
+            raise RuntimeError(f"ina: INA_SWITCH={name} is reached from one of them only, but ranks 0 and {apart} are on "
+                               f"different {kind} ({places[0].host} and {places[apart].host}); start all ranks on one, leave "
+                               "INA_SWITCH out, or name a switch that all reach (INA_SWITCH=HOST:PORT, docs/guide/servers.md)")
     else:
-        defines = {"VALUES": str(settings.values), "SLOTS": str(settings.pool)}
-        process = SwitchProcess(settings.program, defines, job_slots=settings.slots, notices=not settings.quiet)
-        name = process.name
-        _processes[name], _pids[name], _protocols[name] = process, process.pid, protocol
+        # Ranks of one machine are nearer to each other than to any switch elsewhere.
+        known = [each for each in _users if _protocols[each] == protocol and elsewhere(each) <= bool(apart)]
+        reached = (each for each in known if _reaches(each, places) and _answers(each))
+        name = next(reached, "") or _start(settings, protocol, bool(apart), host)
     _users[name] = _users.get(name, 0) + 1
     return name
+
+
+def _reaches(name: str, places: Sequence[Place]) -> bool:
+    """Returns True if processes at ``places`` reach the switch ``name``. A path is the same in every network name space of a
+    machine."""
+    return elsewhere(name) or all(
+        place.kernel == places[0].kernel and (place.network == places[0].network or "/" in name) for place in places)
+
+
+def _answers(name: str) -> bool:
+    """Returns False if the switch process has gone with the machine of another group's rank 0."""
+    if not elsewhere(name):
+        return True
+    try:
+        with closing(Client(name, ANSWER, access=_passes.get(name, "") or _own_access(name))) as client:
+            client.ping()
+    except ControlError:
+        return False
+    return True
+
+
+def _start(settings: Settings, protocol: str, apart: bool, host: str) -> str:
+    """Starts a switch process of the group's own. ``apart``: for ranks on several machines, which reach ``host``. Raises
+    RuntimeError."""
+    if apart and not port_kinds.setting_kind(settings.port or port_kinds.ACROSS).places:
+        raise RuntimeError(f"ina: INA_PORT={settings.port} reaches one machine, but the ranks are on several: leave it out, or "
+                           f"set INA_PORT={port_kinds.ACROSS}")
+    defines = {"VALUES": str(settings.values_at(apart)), "SLOTS": str(settings.pool)}
+    process = SwitchProcess(settings.program, defines, f"tcp:{_own_address(settings, host)}:0" if apart else None,
+                            job_slots=settings.slots, notices=not settings.quiet)
+    _processes[process.name], _pids[process.name], _protocols[process.name] = process, process.pid, protocol
+    return process.name
+
+
+def _own_address(settings: Settings, host: str) -> str:
+    """Returns the address by which ranks on other machines reach this one: that which leads to the store's ``host``, or to what
+    this machine is called. Raises RuntimeError."""
+    if settings.listen:
+        try:
+            ip = address_of(settings.listen)
+        except OSError as error:
+            raise RuntimeError(f"ina: INA_LISTEN={settings.listen}: {error.strerror}") from None
+        if ipaddress.ip_address(ip).is_unspecified:
+            raise RuntimeError(f"ina: INA_LISTEN={settings.listen}: expected the address of one network interface, or its name")
+        return ip
+    tried = {}
+    for name in filter(None, (host, os.environ.get("MASTER_ADDR"), socket.gethostname())):
+        try:
+            ip = address_towards(name)
+        except OSError as error:
+            tried[name] = error.strerror
+            continue
+        if not ipaddress.ip_address(ip).is_loopback:
+            return ip
+        tried[name] = "loopback"
+    raise RuntimeError("ina: the ranks are on several machines, and rank 0 does not know by which of its addresses they reach it "
+                       f"({', '.join(f'{name}: {reason}' for name, reason in tried.items())}): set INA_LISTEN to its network "
+                       "interface or address there, or INA_SWITCH=HOST:PORT to a switch process that runs already "
+                       "(docs/guide/servers.md)")
+
+
+def _host(store: dist.Store) -> str:
+    """Returns the host of a TCPStore; "": it is another kind of store."""
+    while (under := getattr(store, "underlying_store", None)) is not None:
+        store = under
+    return str(getattr(store, "host", ""))
 
 
 @contextmanager
 def prepared(rank: int, size: int, options: object) -> Iterator[None]:
     """Starts the switch process that a new group is going to ``acquire``, if it needs a new one: it gets ready while this process
     imports the rest of the back end. ``options``: the group's; what is wrong with them is said when it is made."""
-    if rank or not 1 < size <= lib.INA_BITMAP_WORKERS or not isinstance(options, Options | None):
+    likely_apart = os.environ.get("LOCAL_WORLD_SIZE", "") not in ("", os.environ.get("WORLD_SIZE"))  # torchrun's
+    with ExitStack() as stack:
+        if not rank and not likely_apart and 1 < size <= lib.INA_BITMAP_WORKERS and isinstance(options, Options | None):
+            with suppress(RuntimeError, ValueError, OSError):  # said on all ranks when the group is made
+                stack.callback(release, acquire(Settings.read(options)))
         yield
-        return
-    name = acquire(Settings.read(options))
-    try:
-        yield
-    finally:
-        release(name)
 
 
 @contextmanager
@@ -171,7 +260,7 @@ def kept(name: str) -> Iterator[None]:
 def _learn(name: str) -> None:
     """Gets process id and protocol of a switch process that this process did not start."""
     try:
-        client = Client(name)
+        client = Client(name, access=_passes.get(name, ""))
         try:
             about = client.ping()
         finally:
@@ -201,8 +290,9 @@ def tell(agreed: Agreement, rank: int, size: int, settings: Settings) -> None:
         return
     frames = f"frames by {settings.port_at(name)}"
     if name in _processes:
-        sizes = f"{settings.values} int32 a packet, {settings.slots} slots a job"
-        notice(f"{size} ranks sum through a switch of their own, process {agreed.pid}, which ends with them: "
+        sizes = f"{settings.values_at(elsewhere(name))} int32 a packet, {settings.slots} slots a job"
+        at = f" at {name}" if elsewhere(name) else ""
+        notice(f"{size} ranks sum through a switch of their own{at}, process {agreed.pid}, which ends with them: "
                f"{settings.program.name} ({_protocols[name]}), {sizes}, {frames}")
     else:
         where = "that is deployed" if elsewhere(name) else "that runs already"

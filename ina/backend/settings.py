@@ -28,6 +28,7 @@ from ina.net.faults import parse_faults
 from ina.net.ports import Faults
 
 RUN_BY = ("ranks", "process")
+ACROSS_VALUES = 256  # integers in a packet between machines: of the sizes the most that fit an MTU of 1,500
 # Variables that other parts of the project, and its tests, read.
 OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE", "TOKEN", "TOKEN_FILE", "SWITCH_USER", "HOST")
 
@@ -78,7 +79,8 @@ class Keys:
 
     protocol: str = key("", "the protocol (default: switchml)")
     program: str = key("", "the P4 program (default: the protocol's own)")
-    values: int = key(2048, "integers per packet: 32, 64, 128, 256, 1024 or 2048 (default: 2048)", unit="int32")
+    values: int = key(2048, "integers per packet: 32, 64, 128, 256, 1024 or 2048 (default: 2048; between machines "
+                            f"{ACROSS_VALUES})", unit="int32")
     slots: int = key(64, "slots of each job (its window), a power of two up to 8192 (default: 64)", unit="slots")
     port: str = key("", port_kinds.setting_help())
     check: str = key("", "how check words protect sums from rank to rank, the same for all ranks: off, sum (errors), or keyed "
@@ -90,9 +92,11 @@ class Keys:
     rate: float = key(0.0, "of each rank's link, for codec = 'auto' (default: measured)", Range(0, 1e15), unit="bit/s")
     dpdk: str = key("", "EAL's command line (default: huge pages if enough are free, one lcore, no other device)")
     fault: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1")
-    switch: str = key("", "socket of a switch process that runs already: a path, or an abstract name. Its protocol, program, "
-                      "values and slots are used; INA_PROTOCOL, where it is set, must name the same protocol. The socket "
-                      "that rank 0 names holds for all ranks (default: rank 0 starts a switch process)")
+    switch: str = key("", "socket of a switch process that runs already: a path, an abstract name, or HOST:PORT. Its protocol, "
+                      "program, values and slots are used; INA_PROTOCOL, where it is set, must name the same protocol. What "
+                      "rank 0 names holds for all ranks (default: rank 0 starts a switch process)")
+    listen: str = key("", "network interface, or IPv4 address, at which ranks on other machines reach rank 0, where it starts "
+                      "their switch process (default: that which leads to MASTER_ADDR)")
     run_by: str = key("ranks", "who runs a job's switch where frames stay in shared memory: ranks, whichever waits, if all and "
                       "the switch process are one user's; or process, the switch process (default: ranks)")
     capture: str = key("", "folder for a pcap file of every worker's packets, as the worker sees them")
@@ -138,7 +142,7 @@ class Settings:
     program: Path
     values: int = 2048
     slots: int = 64
-    pool: int = 16384
+    pool: int = protocols.POOL
     port: str = ""  # "": the default of the way to the switch process
     codec: str = codecs.DEFAULT
     codec_is_set: bool = False
@@ -152,6 +156,12 @@ class Settings:
     check: str = ""  # "": the job's, or its protocol's default
     run_by: str = "ranks"
     quiet: bool = False
+    values_are_set: bool = True
+    listen: str = ""
+
+    def values_at(self, apart: bool) -> int:
+        """Returns the integers in a packet. ``apart``: for ranks on several machines."""
+        return self.values if self.values_are_set or not apart else ACROSS_VALUES
 
     def port_at(self, switch: str) -> str:
         """Returns the setting of the port for a group at the switch process of that name."""
@@ -200,4 +210,4 @@ class Settings:
         path = Path(keys.program) if keys.program else protocols.program(protocol or protocols.DEFAULT)
         return cls(protocol, path, keys.values, keys.slots, max(cls.pool, keys.slots), keys.port, keys.codec,
                    found.is_set("codec"), keys.rate, eal, faults, keys.switch, keys.capture, keys.trace, keys.flight,
-                   keys.check, keys.run_by, keys.quiet)
+                   keys.check, keys.run_by, keys.quiet, found.is_set("values"), keys.listen)

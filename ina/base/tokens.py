@@ -4,8 +4,9 @@
 ``ina.token`` in ``$XDG_CONFIG_HOME`` or ``~/.config``. So clients of the same user on the same machine need nothing; others copy
 the file, or set INA_TOKEN.
 
-Processes of one job need less: a pass, made from the socket's token and the job's, with which they can act for that job only. It
-may lie where others can read it, such as torch's store.
+Processes of one job need less: a pass, made from the socket's token and the job's, with which they can act for that job, and for
+jobs whose tokens are made from its: those of groups of some of its processes. It may lie where others can read it, such as
+torch's store.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from ina.base import paths, plain_files
 
 PASS = "job:"  # beginning of a pass
+FURTHER = "."  # in a job's token, after that of a job which has its workers
 LEAST = 16  # characters
 MOST = 255
 PASS_MOST = len(PASS) + MOST + 1 + 64
@@ -82,8 +84,23 @@ def pass_for(token: str, job_token: str) -> str:
 
 def job_of(token: str, text: str) -> str | None:
     """Returns the job's token of the pass ``text`` at the socket with ``token``; None: it is no pass, or another socket's."""
-    job_token = text.removeprefix(PASS).rpartition(":")[0]
+    job_token = said_in(text)
     return job_token if job_token and is_same(text, pass_for(token, job_token)) else None
+
+
+def said_in(text: str) -> str:
+    """Returns the job's token that a pass names."""
+    return text.removeprefix(PASS).rpartition(":")[0]
+
+
+def further(job_token: str) -> str:
+    """Returns the token of a new job that processes of the job with ``job_token`` have among them: its pass covers it."""
+    return f"{job_token}{FURTHER}{secrets.token_hex(8)}"
+
+
+def covers(job_token: str, token: str) -> bool:
+    """Returns True if the pass of the job with ``job_token`` is good for the job with ``token``."""
+    return is_same(job_token, token) or is_same(f"{job_token}{FURTHER}", token[: len(job_token) + len(FURTHER)])
 
 
 def is_same(one: str | bytes, other: str | bytes) -> bool:

@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import ipaddress
 import logging
-import socket
-import struct
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +16,12 @@ from ina.base.bounds import whole
 from ina.cli.errors import reported
 from ina.cli.p4 import externs, preprocessing
 from ina.cli.shipped import program_path
+from ina.net.interfaces import address_of, mtu_of
 from ina.p4.rpc import connections as rpc
 
 if TYPE_CHECKING:
     from ina.p4.runtime import Program
 
-SIOCGIFMTU, SIOCGIFADDR = 0x8921, 0x8915
 PORT = 5588  # of --listen
 NAP = 50e-6  # s: frames from sockets gather for so long, because each wake-up costs more than a frame
 # BMv2's names of levels
@@ -53,7 +50,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     run.add_argument(
         "--listen", metavar="WHERE",
         help="sum for workers that reach this address or network interface, perhaps with a TCP port (eth0, 10.0.0.1:5588; "
-        f"default: {PORT}), in place of what the other options say; they find it by INA_SWITCH=tcp:HOST:PORT and the socket's "
+        f"default: {PORT}), in place of what the other options say; they find it by INA_SWITCH=HOST:PORT and the socket's "
         "token. PROGRAM is switchml where none is named, -D VALUES=N its values in a packet",
     )
     run.add_argument(
@@ -170,6 +167,7 @@ def _run(args: argparse.Namespace) -> int:
 def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Runs the switch of workers that reach an address of this machine, until a signal."""
     from ina.aggregation import protocols
+    from ina.aggregation.control_socket.channel import TCP
     from ina.aggregation.controller import server
     from ina.base import tokens
 
@@ -182,9 +180,10 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
     def say(about: dict[str, Any]) -> None:
         print(f"{Path(about['program']).name} ({about['protocol']}, {about['values']} values a packet, {about['slots']} slots) "
-              f"sums for workers with INA_SWITCH={name} and the token in {tokens.where()}", flush=True)
+              f"sums for workers with INA_SWITCH={name.removeprefix(TCP)} and the token in {tokens.where()}", flush=True)
 
-    return server.main(["--program", str(program), "--name", name, *(f"-D{define}" for define in args.define)], say=say)
+    defines = [f"SLOTS={protocols.POOL}", *args.define]  # of two of a name the last one counts
+    return server.main(["--program", str(program), "--name", name, *(f"-D{define}" for define in defines)], say=say)
 
 
 def listen_name(where: str) -> str:
@@ -193,11 +192,8 @@ def listen_name(where: str) -> str:
     place, colon, number = where.partition(":")
     if colon and not (number.isascii() and number.isdigit() and 0 < int(number[:6]) < 65536):
         raise ValueError(f"--listen {where}: {number!r} is no TCP port; expected such as eth0, 10.0.0.1 or 10.0.0.1:{PORT}")
-    try:
-        ip = ipaddress.IPv4Address(place)
-    except ValueError:
-        ip = ipaddress.IPv4Address(_of_interface(place, SIOCGIFADDR)[4:8])
-    if ip.is_unspecified:
+    ip = address_of(place)
+    if ipaddress.IPv4Address(ip).is_unspecified:
         raise ValueError(f"--listen {where}: workers need one address to send to; expected that of one network interface")
     return f"tcp:{ip}:{number or PORT}"
 
@@ -252,17 +248,3 @@ def open_port(number: int, where: str | Udp) -> Any:
         return open_packet(where, longest_frame(mtu_of(where)))
     bind, peer = where
     return open_udp(bind, peer, source=port_address(number), destination=SWITCH, max_frame=min(9216, MAX_FRAME))
-
-
-def mtu_of(interface: str) -> int:
-    """Returns the MTU of an interface in this thread's network namespace (netdevice(7), SIOCGIFMTU). Raises OSError."""
-    return int(struct.unpack("i12x", _of_interface(interface, SIOCGIFMTU))[0])
-
-
-def _of_interface(interface: str, request: int) -> bytes:
-    """Returns the 16 bytes of the answer to a request of netdevice(7). Raises OSError."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        try:
-            return fcntl.ioctl(any_socket, request, struct.pack("16s16x", interface.encode()[:15]))[16:]
-        except OSError as error:
-            raise OSError(error.errno, f"network interface {interface}: {error.strerror}") from None

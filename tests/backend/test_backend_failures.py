@@ -374,18 +374,6 @@ def test_rank_that_left(tmp_path, protocol):
     failures(results, [0], "rank 1 has left group")
 
 
-def test_ranks_on_different_machines(tmp_path):
-    results = run(tmp_path, 2, """
-        from ina.backend import rendezvous
-        here = rendezvous.Place.here()
-        if os.environ["RANK"] == "1": rendezvous.Place.here = lambda: rendezvous.Place("elsewhere", "other kernel", here.network)
-        try: start()
-        except RuntimeError as error: say(error=str(error))
-    """)
-    failures(results, [0, 1], "ranks 0 and 1 are on different machines")
-    assert "elsewhere" in results[0].report["error"]
-
-
 def test_switch_that_cannot_start(tmp_path):
     program = tmp_path / "broken.p4"
     program.write_text("control C() { apply { x = ; } }\n")

@@ -3,7 +3,7 @@
 One message is one line of JSON; descriptors travel as SCM_RIGHTS ancillary data of the line's first byte and are handed out with
 that line. Sockets are in the abstract name space, so no file is left behind; but abstract names are private to one network
 namespace, so where clients are in others, the name is a path (it has a '/'). Where other machines reach the controller, the name
-is "tcp:HOST:PORT": without descriptors, and authenticated only by the socket's token, which comes first (peers.py).
+is "HOST:PORT" or "tcp:HOST:PORT": without descriptors, authenticated only by the socket's token, which comes first (peers.py).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import array
 import errno
 import json
 import os
+import re
 import select
 import socket
 import struct
@@ -28,6 +29,7 @@ from ina.base import tokens
 
 MAX_FDS = 80  # a port of a shared switch has one for each of its seats
 TCP = "tcp:"
+HOST_PORT = re.compile(r"[^/:@\[\]\s]+:[0-9]+|\[[^/@\[\]\s]+\]:[0-9]+")  # so no abstract name looks like it
 SILENCE = 15  # seconds after which a machine that sends nothing, and answers no probe, counts as gone
 
 
@@ -103,7 +105,7 @@ class Channel:
 
 def elsewhere(name: str) -> bool:
     """Returns True if clients of other machines reach ``name``."""
-    return name.startswith(TCP)
+    return name.startswith(TCP) or HOST_PORT.fullmatch(name) is not None
 
 
 def address(name: str) -> str | tuple[str, int]:

@@ -21,7 +21,7 @@ from ina.base import tokens
 @dataclass(frozen=True)
 class Principal:
     """A client. ``uid``: of a user of this machine; None: of another machine, with the socket's token or, if there is a
-    ``job_token``, with the pass of the job that has that."""
+    ``job_token``, with the pass of the job that has that (tokens.covers)."""
 
     uid: int | None
     job_token: str = field(default="", repr=False)
@@ -66,7 +66,7 @@ RULES = {
 }
 
 
-# Requests that a pass is good for, of its job.
+# Requests that a pass is good for, of its jobs.
 OF_PASS = (messages.Ping, messages.Join, messages.Admit, messages.Attach, messages.Release, messages.End)
 
 
@@ -88,7 +88,7 @@ class Access:
         """Returns the rule of ``request``; the caller checks the part about its job. Raises AdmissionError."""
         rule, name = RULES[type(request)], type(request).__name__.lower()
         if principal.job_token and not isinstance(request, OF_PASS):
-            raise AdmissionError("denied", f"{name}: {principal} acts for that job only; the socket's token is needed")
+            raise AdmissionError("denied", f"{name}: {principal} acts for its jobs only; the socket's token is needed")
         if (role := self.role(principal)) >= rule.role:
             return rule
         verb = "only looks at this switch" if role is Role.ANYONE else "has jobs at this switch"

@@ -281,10 +281,11 @@ class Operations:
             check_owner(job, owner, self.tokens.get(job, ""), principal, token)
 
     def _check_pass(self, job_token: str, job: str, token: str) -> None:
-        """Raises AdmissionError: the request is not about the only job of the pass, which is the first that it was used for."""
-        if not tokens.is_same(job_token, token):
+        """Raises AdmissionError: the pass does not cover the request's token, or that is of another job: the first that it was
+        used for."""
+        if not tokens.covers(job_token, token):
             raise AdmissionError("token", f"job {job!r}: this connection's pass is of a job with another token")
-        own = self.passes.get(job_token) or next((name for name, each in self.tokens.items() if each == job_token), job)
+        own = self.passes.get(token) or next((name for name, each in self.tokens.items() if each == token), job)
         if own != job:
             raise AdmissionError("denied", f"job {job!r}: this connection's pass is of job {own!r}")
 
@@ -459,8 +460,8 @@ class Operations:
         """Makes the session's principal the owner, unless the job has one."""
         if job not in self.principals:
             self.principals[job], self.tokens[job] = session.principal, token
-        if job_token := session.principal.job_token:
-            _remember(self.passes, job_token, job)
+        if session.principal.job_token:
+            _remember(self.passes, token, job)
 
     def _disown(self, job: str) -> None:
         self.principals.pop(job, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ina.aggregation import completion, port_kinds
-from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect, elsewhere, listen, shown
+from ina.aggregation.control_socket.channel import TCP, Channel, ChannelClosed, connect, elsewhere, listen, shown
 from ina.aggregation.control_socket.messages import Malformed, printable
 from ina.aggregation.control_socket.peers import peer
 from ina.base import paths
@@ -311,9 +312,11 @@ class SwitchProcess:
     def __init__(self, program: Path | str, defines: dict[str, str] | None = None, name: str | None = None,
                  job_slots: int | None = None, verbose: bool = False, module: str = "ina.aggregation.controller.server",
                  arguments: Sequence[str] = (), notices: bool = False):
-        """``module``: the process's main module, with ``arguments`` of its own; default: one embedded switch, which makes ports
-        for workers. ``notices``: while it makes its switch, notices of what takes long go to this process's standard error."""
-        self.name = name or f"ina-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        """``name``: of its socket; over TCP, where its port may be 0, it has a token of its own, ``access``; default: an abstract
+        name of its own. ``module``: the process's main module, with ``arguments`` of its own; default: one embedded switch, which
+        makes ports for workers. ``notices``: while it makes its switch, notices of what takes long go to this process's standard
+        error. Raises OSError."""
+        self.name, self.access = name or f"ina-{os.getpid()}-{uuid.uuid4().hex[:12]}", ""
         listener = listen(self.name)
         starter_end, self._alive = os.pipe()
         self._log = os.memfd_create("ina-switch-log")
@@ -331,6 +334,10 @@ class SwitchProcess:
         environment = dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
         package_root = str(paths.PACKAGE.parent)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+        if elsewhere(self.name):
+            host, port = listener.getsockname()[:2]
+            self.name, self.access = f"{TCP}{host}:{port}", secrets.token_hex(32)
+            environment["INA_TOKEN"] = self.access  # which only this user can read there
         try:
             # Its own session: a Ctrl-C or a kill of the job's process group must not take it down before the workers.
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
@@ -351,7 +358,7 @@ class SwitchProcess:
 
     def wait_ready(self, timeout: float = 120.0) -> dict[str, Any]:
         """Waits until it serves (the first start of a program compiles it). Returns its reply to ``ping``."""
-        client = Client(self.name, timeout)
+        client = Client(self.name, timeout, access=self.access)
         try:
             return client.ping()
         except ControlError as error:
@@ -373,7 +380,7 @@ class SwitchProcess:
         self._alive = -1
         os.close(self._log)
         with suppress(ControlError):  # gone already
-            client = Client(self.name)  # forked children may hold copies of the pipe: ask, too
+            client = Client(self.name, access=self.access)  # forked children may hold copies of the pipe: ask, too
             client.stop()
             client.close()
         with suppress(subprocess.TimeoutExpired):  # it has clients, and goes on with them

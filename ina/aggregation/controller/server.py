@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ina.aggregation.control_socket.channel import ChannelClosed, elsewhere, keep_alive, listen
+from ina.aggregation.control_socket.channel import ChannelClosed, keep_alive, listen
 from ina.aggregation.control_socket.connection import CHUNK, UNREAD, Connection
 from ina.aggregation.control_socket.peers import greeting, peer
 from ina.aggregation.controller import http
@@ -431,7 +431,7 @@ def main(
         if args.starter_fd < 0:
             return 1
     server = Server(listener, host, args.starter_fd, _watched(args.starter_pid), failure, args.job_slots,
-                    starts_server=starts_server, token=tokens.make() if args.name and elsewhere(args.name) else "")
+                    starts_server=starts_server, token="" if listener.family == socket.AF_UNIX else tokens.make())
     # A signal ends the process at once: clients see the hang-up.
     signals.raising(lambda number: SystemExit(128 + number), signal.SIGINT, signal.SIGTERM)
     if args.starter_fd >= 0:

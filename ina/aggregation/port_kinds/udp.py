@@ -19,7 +19,7 @@ from ina.net.ports import Port, adopt_udp, open_udp, udp_pair
 
 class Udp(PortKind):
     name = "udp"
-    help = "udp (loopback, or the network where INA_SWITCH is tcp:HOST:PORT)"
+    help = "udp (loopback, or the network where INA_SWITCH is HOST:PORT, or ranks are on several machines)"
     places = True
     rto_min = 20e-3
 

@@ -33,7 +33,16 @@ def test_a_connection_over_tcp():
         far.close()
 
 
-@pytest.mark.parametrize("name", ["tcp:", "tcp:host", "tcp:host:", "tcp:host:99999", "tcp::80"])
+def test_names_that_other_machines_reach():
+    for name, place in (("tcp:host:80", ("host", 80)), ("host:80", ("host", 80)), ("10.0.0.1:5588", ("10.0.0.1", 5588)),
+                        ("tcp:[fd00::1]:80", ("fd00::1", 80)), ("[fd00::1%eth0]:80", ("fd00::1%eth0", 80))):
+        assert channel.elsewhere(name) and channel.address(name) == place and channel.shown(name) == name
+    for name in ("ina-7-0123456789ab", "host", "host:", ":80", "host:80:", "a:b:80", "/run/host:80", "./host:80", "[host]:80",
+                 "@host:80", "host:eighty"):
+        assert not channel.elsewhere(name)
+
+
+@pytest.mark.parametrize("name", ["tcp:", "tcp:host", "tcp:host:", "tcp:host:99999", "tcp::80", "host:99999"])
 def test_a_name_that_is_none(name):
     with pytest.raises(ValueError, match="expected tcp:HOST:PORT"):
         channel.address(name)

@@ -458,6 +458,31 @@ def test_a_pass_is_good_for_its_job_and_nothing_else(machine):
 
 
 @pytest.mark.build
+def test_a_pass_is_good_for_groups_of_its_jobs_workers(machine):
+    first = tokens.pass_for(tokens.find(), "token of all")
+    second = tokens.further(tokens.said_in(first))
+    assert second.startswith("token of all.") and second != tokens.further("token of all")
+
+    def client(token):
+        clients.append(Client(machine, token=token, access=first))
+        return clients[-1]
+
+    clients: list[Client] = []
+    try:
+        for job, token in (("some", second), ("all", "token of all"), ("few", tokens.further(second))):
+            worker = client(token)
+            worker.join(job, 0)
+            assert worker.admit(job, 1)["workers"] == 1
+        for token in ("token of", "token of al", "token of all2", "token of all2.1", "token of", ".", ""):
+            assert denied(lambda token=token: client(token).admit("new", 1)) == "token", token
+        assert denied(lambda: client(second).admit("new", 1)) == "denied", "that token is another job's"
+        assert denied(lambda: client(tokens.further("token of all")).admit("all", 1)) == "token", "that job has another token"
+    finally:
+        for each in clients:
+            each.close()
+
+
+@pytest.mark.build
 @pytest.mark.parametrize("forged", [
     tokens.pass_for("of another socket", "job"), "job:job:" + "0" * 64, "job::" + "0" * 64, "job:", "job:job",
     tokens.pass_for("", "job"), "job:\u00e9:" + "0" * 64,

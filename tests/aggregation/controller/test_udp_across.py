@@ -38,8 +38,8 @@ def machine():
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"INA_TOKEN": TOKEN})
     try:
         line = process.stdout.readline()
-        assert "switchml.p4 (switchml, 64 values a packet, 512 slots) sums for workers" in line
-        assert f"with INA_SWITCH={name} and the token in INA_TOKEN" in line
+        assert "switchml.p4 (switchml, 64 values a packet, 16384 slots) sums for workers" in line
+        assert f"with INA_SWITCH={name.removeprefix('tcp:')} and the token in INA_TOKEN" in line
         yield name
     finally:
         process.terminate()

@@ -89,7 +89,7 @@ def ranks(hosts, switch, token=TOKEN):
         for rank in range(EACH * len(hosts)):
             environment = os.environ | {"GLOO_SOCKET_IFNAME": "nic", "RANK": str(rank), "WORLD_SIZE": str(EACH * len(hosts)),
                                         "MASTER_ADDR": "10.1.0.1", "MASTER_PORT": "29500"}
-            if rank == 0:
+            if rank == 0 and switch:
                 environment |= {"INA_SWITCH": switch, "INA_TOKEN": token}
             processes.append(subprocess.Popen([*hosts[rank // EACH], sys.executable, "-c", RANK], env=environment, cwd=ROOT,
                                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
@@ -103,8 +103,18 @@ def ranks(hosts, switch, token=TOKEN):
 @pytest.mark.parametrize("program", ["switchml", "atp"])
 def test_several_ranks_of_each_server_sum_through_one_network_card(program):
     with servers(3) as (*hosts, last), listening(last, program) as line:
-        assert "INA_SWITCH=tcp:10.3.0.1:5588" in line, line
-        for status, out, error in ranks(hosts, "tcp:10.3.0.1:5588"):
+        assert "INA_SWITCH=10.3.0.1:5588" in line, line
+        for status, out, error in ranks(hosts, "10.3.0.1:5588"):
+            assert status == 0, error
+            assert json.loads(out)["sums"] >= 6
+
+
+@pytest.mark.parametrize("protocol", ["switchml", "atp"])
+def test_rank_0_starts_the_switch_where_nobody_names_one(protocol, monkeypatch):
+    monkeypatch.setenv("INA_PROTOCOL", protocol)
+    monkeypatch.setenv("INA_TOKEN_FILE", "/nowhere/ina.token")
+    with servers(3) as hosts:
+        for status, out, error in ranks(hosts, ""):
             assert status == 0, error
             assert json.loads(out)["sums"] >= 6
 

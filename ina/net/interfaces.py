@@ -1,0 +1,40 @@
+"""Network interfaces of this machine, as this thread's network namespace has them."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+
+SIOCGIFMTU, SIOCGIFADDR = 0x8921, 0x8915  # netdevice(7)
+
+
+def mtu_of(interface: str) -> int:
+    """Returns the MTU of an interface in bytes (netdevice(7), SIOCGIFMTU). Raises OSError."""
+    return int(struct.unpack("i12x", _asked(interface, SIOCGIFMTU))[0])
+
+
+def address_of(place: str) -> str:
+    """Returns the IPv4 address that ``place`` is, or the first one of the interface of that name. Raises OSError."""
+    try:
+        return str(ipaddress.IPv4Address(place))
+    except ValueError:
+        return str(ipaddress.IPv4Address(_asked(place, SIOCGIFADDR)[4:8]))
+
+
+def address_towards(host: str) -> str:
+    """Returns the IPv4 address from which this machine sends to ``host``, a name or an address. Raises OSError: there is no way
+    there over IPv4."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.connect((host, 9))  # any port: nothing is sent
+        return str(asking.getsockname()[0])
+
+
+def _asked(interface: str, request: int) -> bytes:
+    """Returns the 16 bytes of the answer to a request of netdevice(7). Raises OSError."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            return fcntl.ioctl(any_socket, request, struct.pack("16s16x", interface.encode()[:15]))[16:]
+        except OSError as error:
+            raise OSError(error.errno, f"network interface {interface}: {error.strerror}") from None
