@@ -32,6 +32,7 @@ admitted and that nobody has joined is its requester's: it is over with that con
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import math
 import os
@@ -100,11 +101,11 @@ class Session:
     refused: bool = False  # its job was not admitted
     hang_up_at: float = 0.0  # monotonic seconds, 0: no
 
-    def address(self) -> str:
-        """Returns the IP address of the other end; "": a process of this machine, or none that has a connection."""
+    def control(self) -> port_kinds.Control:
+        """Returns the IP addresses of the connection's ends. Raises OSError: it has been hung up."""
         if self.sock is None or self.sock.family == socket.AF_UNIX:
-            return ""
-        return str(self.sock.getpeername()[0])
+            return port_kinds.LOCAL
+        return port_kinds.Control(*(_unmapped(end[0]) for end in (self.sock.getsockname(), self.sock.getpeername())))
 
 
 class NotYet(Exception):
@@ -489,8 +490,6 @@ class Operations:
             if value and value != config[name]:
                 raise AdmissionError("mismatch", f"worker {worker} of job {job!r} has {name}={value}, but the switch runs "
                                                  f"{config['program']} with {name}={config[name]}; start both alike")
-        requested, place = port_kinds.requested_kind(request.port)
-        requested.check_sender(place, session.address())
         plug = self._open_port(session, request, admitted, host)
         fds += plug.fds
         try:
@@ -515,7 +514,7 @@ class Operations:
         may = request.runs and request.port == shm.KIND.name and self.shared is not None and self.shared.takes(
             job, session.principal.uid, session.pid)
         if not self.run_by_workers.setdefault(job.name, may) or self.shared is None:
-            return self.host.open_port(request.port, job, request.worker, host)
+            return self.host.open_port(request.port, job, request.worker, host, session.control())
         if not may:
             raise AdmissionError("mismatch", f"the workers of job {job.name!r} run its switch, in memory that they share; worker "
                                              f"{request.worker} ({session.principal}) cannot, or does not ask for it: set "
@@ -673,6 +672,11 @@ class Operations:
     def close_ports(self, job: Job) -> None:
         for port in self.ports.pop(job.name, []):
             self.host.close_port(port, job.number)
+
+
+def _unmapped(ip: str) -> str:
+    """Returns an IP address, and IPv4's where it is mapped into IPv6 (RFC 4291, section 2.5.5.2)."""
+    return str(getattr(ipaddress.ip_address(ip), "ipv4_mapped", None) or ip)
 
 
 def _check_reach(session: Session, plug: Plug) -> None:

@@ -14,6 +14,7 @@ from ina.aggregation.controller.switch_host import Summary
 from ina.aggregation.controller.switch_setup import make_switch
 from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
 from ina.aggregation.entries import ANNOTATION, JobProgram, Sizes, programs, recognise
+from ina.aggregation.port_kinds import LOCAL, Control
 from ina.aggregation.worker import SERVER, SWITCH
 from ina.base import paths
 from ina.net.ports import Address, Port
@@ -92,8 +93,8 @@ class EmbeddedSwitch:
     def host_of(self, pid: int, name: str) -> str:
         return ""
 
-    def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
-        return self._open(kind, job.addresses[index], frames_for(job.slots))
+    def open_port(self, kind: str, job: Job, index: int, host: str, control: Control = LOCAL) -> Plug:
+        return self._open(kind, job.addresses[index], frames_for(job.slots), control)
 
     def open_server_port(self, kind: str, pid: int, name: str) -> tuple[str, Plug]:
         return "s1", self._open(kind, SERVER, SERVER_FRAMES)
@@ -107,9 +108,9 @@ class EmbeddedSwitch:
         self._last = place
         return self._numbers[place]
 
-    def _open(self, kind: str, address: Address, frames: int) -> Plug:
+    def _open(self, kind: str, address: Address, frames: int, control: Control = LOCAL) -> Plug:
         number = self._take_number()
-        port, offer, fds = open_switch_port(kind, address, self._address, self._max_frame, frames)
+        port, offer, fds = open_switch_port(kind, address, self._address, self._max_frame, frames, control)
         self.switch.add_port(number, port.handle)
         self._ports[number] = port
         return Plug(number, address, self._address, offer, fds)

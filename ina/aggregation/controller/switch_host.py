@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NotRequired, Protocol, TypedDict
 
 from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.worker_ports import Plug
-from ina.aggregation.port_kinds import udp
+from ina.aggregation.port_kinds import LOCAL, Control, udp
 from ina.aggregation.worker import SERVER
 from ina.net.ports import Address
 from ina.p4.runtime.entities import SwitchTarget
@@ -124,8 +124,8 @@ class SwitchHost(Protocol):
         Raises ValueError: it is in none.
         """
 
-    def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
-        """Opens a port for worker ``index`` of the job, which is in ``host`` (``host_of``).
+    def open_port(self, kind: str, job: Job, index: int, host: str, control: Control = LOCAL) -> Plug:
+        """Opens a port for worker ``index`` of the job, which is in ``host`` (``host_of``) and asks for it over ``control``.
 
         Raises ValueError for an unknown kind or place, OSError.
         """

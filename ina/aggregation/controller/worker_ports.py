@@ -12,7 +12,7 @@ from typing import Any
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.client import Attachment
-from ina.aggregation.port_kinds import End, Opened, offered_kind, requested_kind
+from ina.aggregation.port_kinds import LOCAL, Control, End, Opened, offered_kind, requested_kind
 from ina.net.ports import Address, Faults, Port
 
 SERVER_FRAMES = 1024  # per direction of a parameter server's port, which all jobs share
@@ -38,13 +38,15 @@ def frames_for(slots: int) -> int:
     return min(4096, max(32, 2 * slots))
 
 
-def open_switch_port(kind: str, worker: Address, switch: Address, max_frame: int, frames: int) -> Opened:
+def open_switch_port(kind: str, worker: Address, switch: Address, max_frame: int, frames: int,
+                     control: Control = LOCAL) -> Opened:
     """Opens the switch's end of a new port of the requested kind, which holds ``frames`` of up to ``max_frame`` bytes each way.
+    ``control``: the connection over which it was requested.
 
     Raises ValueError for an unknown kind or one that this process cannot open, OSError when the system refuses.
     """
     requested, place = requested_kind(kind)
-    return requested.open_switch(End(worker, switch, max_frame, frames), place)
+    return requested.open_switch(End(worker, switch, max_frame, frames), place, control)
 
 
 def open_offered_port(

@@ -37,6 +37,16 @@ class End:
     frames: int
 
 
+class Control(NamedTuple):
+    """IP addresses of the ends of a worker's control connection; "": it is no connection of TCP."""
+
+    switch: str = ""
+    worker: str = ""
+
+
+LOCAL = Control()  # between processes of one machine
+
+
 class Opened(NamedTuple):
     """The switch's end, and offer and descriptors for the worker (the caller closes them)."""
 
@@ -77,12 +87,9 @@ class PortKind:
         need, after the switch's; the caller closes them. Raises ValueError, OSError."""
         return self.name, []
 
-    def check_sender(self, place: str, sender: str) -> None:
-        """Checks the place of a request that came from the IP address ``sender``; "": from this machine. Raises ValueError."""
-
-    def open_switch(self, end: End, place: str = "") -> Opened:
-        """Opens the switch's end of a new port, to a worker at ``place``. Raises ValueError: this switch process cannot;
-        OSError."""
+    def open_switch(self, end: End, place: str = "", control: Control = LOCAL) -> Opened:
+        """Opens the switch's end of a new port, to a worker at ``place``, who asked over ``control``. Raises ValueError: this
+        switch process cannot, or the worker is not there; OSError."""
         raise NotImplementedError
 
     def open_offered(self, offer: Mapping[str, Any], fds: Sequence[int], end: End) -> Port:

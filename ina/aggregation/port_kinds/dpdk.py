@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ina.aggregation.port_kinds import End, Opened, PortKind
+from ina.aggregation.port_kinds import LOCAL, Control, End, Opened, PortKind
 from ina.net.ports import Port
 
 
@@ -35,7 +35,7 @@ class Dpdk(PortKind):
         """Returns the offer of a port that the switch has already. ``options``: of the worker's protocol."""
         return {"kind": self.name, "options": dict(options)}
 
-    def open_switch(self, end: End, place: str = "") -> Opened:
+    def open_switch(self, end: End, place: str = "", control: Control = LOCAL) -> Opened:
         raise ValueError("this switch process has no devices of DPDK: start ina-dpdk-switch with --control, and name that with "
                          "INA_SWITCH")
 

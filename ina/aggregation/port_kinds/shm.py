@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ina.aggregation.port_kinds import End, Opened, PortKind
+from ina.aggregation.port_kinds import LOCAL, Control, End, Opened, PortKind
 from ina.net.ports import Port, create_bells, create_segment, open_shared
 
 
@@ -19,7 +19,7 @@ class SharedMemory(PortKind):
     yields = 100e-6  # two wake-ups of a sleeping processor, and more than what lies between two small collectives
     check_words = "off"  # values never leave memory; check words would take a quarter of the speed
 
-    def open_switch(self, end: End, place: str = "") -> Opened:
+    def open_switch(self, end: End, place: str = "", control: Control = LOCAL) -> Opened:
         memory = create_segment(end.frames, end.max_frame)
         try:
             bells = create_bells()

@@ -2,7 +2,8 @@
 and one that the switch process makes for it; or through a network between addresses that the switch process names.
 
 To another machine each worker has a socket of its own at the switch's side, too. So any number of workers share a network card,
-on either side, and the kernels' routes and neighbour tables, which learn by ARP, lead the frames, through routers, too.
+on either side, and the kernels' routes and neighbour tables, which learn by ARP, lead the frames, through routers, too. Both
+sockets have the addresses of the control connection, which is known to reach the other end: a machine may have several.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ina.aggregation.port_kinds import End, Opened, PortKind
+from ina.aggregation.port_kinds import LOCAL, Control, End, Opened, PortKind
 from ina.net.ports import Port, adopt_udp, open_udp, udp_pair
 
 
@@ -28,29 +29,21 @@ class Udp(PortKind):
         return {"kind": self.name, "bind": [*bind], "peer": [*peer]}
 
     def bring(self, control: socket.socket) -> tuple[str, list[int]]:
-        """Returns, over TCP, the place of a new socket at the address with which this machine reaches the switch process."""
-        if control.family == socket.AF_UNIX:
-            return self.name, []
+        """Returns, over TCP and IPv4, the place of a new socket at the address with which this machine reaches the switch
+        process."""
         if control.family != socket.AF_INET:
-            raise ValueError("frames travel over IPv4: name the switch process by an IPv4 address")
+            return self.name, []
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
             own.setblocking(False)
             own.bind((control.getsockname()[0], 0))
             ip, number = own.getsockname()
             return f"{self.name}@{ip}:{number}", [own.detach()]
 
-    def check_sender(self, place: str, sender: str) -> None:
-        if place and _address(place)[0] != sender:
-            raise ValueError(f"udp@{place}: asked for from {sender or 'this machine'}: expected a socket there, whose address no "
-                             "gateway translates (NAT)")
-
-    def open_switch(self, end: End, place: str = "") -> Opened:
+    def open_switch(self, end: End, place: str = "", control: Control = LOCAL) -> Opened:
         if place:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
-                own.setblocking(False)
-                own.connect(_address(place))
-                return Opened(self._adopt(own.fileno(), end.worker, end.switch, end),
-                              {"kind": self.name, "to": [*own.getsockname()]}, [])
+            return self._open_across(end, place, control)
+        if ":" in control.worker:
+            raise ValueError("frames travel over IPv4: name the switch process by an IPv4 address")
         inside, outside = udp_pair()
         try:
             return Opened(self._adopt(inside, end.worker, end.switch, end), {"kind": self.name}, [outside])
@@ -59,6 +52,18 @@ class Udp(PortKind):
             raise
         finally:
             os.close(inside)
+
+    def _open_across(self, end: End, place: str, control: Control) -> Opened:
+        address = _address(place)
+        if address[0] != control.worker:
+            raise ValueError(f"udp@{place}: asked for from {control.worker or 'this machine'}: expected a socket there, whose "
+                             "address no gateway translates (NAT)")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+            own.setblocking(False)
+            own.bind((control.switch, 0))
+            own.connect(address)
+            return Opened(self._adopt(own.fileno(), end.worker, end.switch, end),
+                          {"kind": self.name, "to": [*own.getsockname()]}, [])
 
     def open_offered(self, offer: Mapping[str, Any], fds: Sequence[int], end: End) -> Port:
         if "bind" in offer:

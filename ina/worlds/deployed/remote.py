@@ -23,6 +23,7 @@ from ina.aggregation.controller.reconcile import agree
 from ina.aggregation.controller.switch_host import Summary, plug_in, plug_server_in
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED, JobProgram, Sizes
+from ina.aggregation.port_kinds import LOCAL, Control
 from ina.base.closing import closing_on_error
 from ina.p4.rpc.connections import CONNECTED, ELECTION_ID, Access, places_of
 from ina.p4.runtime.entities import CounterEntry, E, SwitchTarget, Update
@@ -183,7 +184,7 @@ class SwitchesElsewhere:
                              f"see it: set INA_HOST to one of {', '.join(names[:NAMED])}{', ...' * (len(names) > NAMED)}")
         return name
 
-    def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
+    def open_port(self, kind: str, job: Job, index: int, host: str, control: Control = LOCAL) -> Plug:
         """Returns the port of the host; ``kind`` does not matter: workers bind a UDP socket to their host's address."""
         return plug_in(self.topology, host, job.addresses[index], self._udp_port)
 

@@ -11,7 +11,7 @@ from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
 from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.worker_ports import Plug
-from ina.aggregation.port_kinds import dpdk, requested_kind
+from ina.aggregation.port_kinds import LOCAL, Control, dpdk, requested_kind
 from ina.worlds.dpdk.devices import Devices
 
 
@@ -36,10 +36,10 @@ class DpdkSwitch(EmbeddedSwitch):
         self._ports.update(opened.ports)
         self._owners: dict[tuple[int, int], int] = {}  # (job, port) -> worker
 
-    def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
+    def open_port(self, kind: str, job: Job, index: int, host: str, control: Control = LOCAL) -> Plug:
         requested, place = requested_kind(kind)
         if requested is not dpdk.KIND:
-            return super().open_port(kind, job, index, host)
+            return super().open_port(kind, job, index, host, control)
         number = self._number(place, index)
         if (other := self._owners.setdefault((job.number, number), index)) != index:
             raise ValueError(f"port {number} is worker {other}'s of this job already: worker {index} needs one of its own "

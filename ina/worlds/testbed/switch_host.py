@@ -23,6 +23,7 @@ from ina.aggregation.controller.switch_host import Summary, plug_in, plug_server
 from ina.aggregation.controller.transaction import REFUSED
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import ALONE, PUBLISHED, Sizes
+from ina.aggregation.port_kinds import LOCAL, Control
 from ina.worlds.testbed import switch_kinds
 from ina.worlds.testbed.description import Description
 from ina.worlds.testbed.forwarder import PortCounts
@@ -66,7 +67,7 @@ class NetworkSwitch:
                 return host
         raise ValueError(f"process {pid} is in no host of this network ({', '.join(self._description.namespaces)})")
 
-    def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
+    def open_port(self, kind: str, job: Job, index: int, host: str, control: Control = LOCAL) -> Plug:
         """Returns the port of the host; ``kind`` does not matter."""
         return plug_in(self.topology, host, job.addresses[index], self._udp_port)
 

@@ -45,9 +45,9 @@ def control_process(name: str, descriptors: int = 0, **times: float) -> Iterator
             process.stderr.close()
 
 
-def free_tcp_name() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        return f"tcp:127.0.0.1:{reserved.getsockname()[1]}"
+def free_tcp_name(ip: str = "127.0.0.1") -> str:
+    with socket.create_server((ip, 0)) as reserved:
+        return f"tcp:{ip}:{reserved.getsockname()[1]}"
 
 
 def connected(name: str, seconds: float = LONG) -> socket.socket:

@@ -50,7 +50,7 @@ class FakeNetwork:
             raise ValueError(f"process {pid} is in no host")
         return f"h{pid}"
 
-    def open_port(self, kind, job, index, host):
+    def open_port(self, kind, job, index, host, control):
         self.opened.append(host)
         return plug_in(self.topology, host, job.addresses[index], 0xBEE0)
 
@@ -105,6 +105,20 @@ def joined(service, *pids, job="job", **options):
     for index, worker in enumerate(workers):
         assert worker.ask("join", job=job, worker=index, **options)["ok"]
     return workers
+
+
+# ---- places
+
+
+@pytest.mark.fast
+def test_where_a_worker_of_a_network_asks_from_does_not_matter(service):
+    """Its frames have another way: the control connection may be translated, or IPv6's."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as control:
+        (worker,) = joined(service, 1)
+        worker.sock = control
+        worker.ask("admit", job="job", workers=1)
+        answer = worker.ask("attach", job="job", worker=0, port="udp@10.9.8.7:4000")
+    assert answer["ok"] and answer["port"]["kind"] == "udp" and answer["port"]["bind"], answer
 
 
 # ---- versions and check words

@@ -54,9 +54,9 @@ class FakeHost(FakeTarget):
     def host_of(self, pid, name):
         return ""
 
-    def open_port(self, kind, job, index, host):
+    def open_port(self, kind, job, index, host, control):
         number, address, frames = len(self.ports), job.addresses[index], frames_for(job.slots)
-        port, offer, fds = open_switch_port(kind, address, SWITCH, protocols.frame_bytes("switchml", 32), frames)
+        port, offer, fds = open_switch_port(kind, address, SWITCH, protocols.frame_bytes("switchml", 32), frames, control)
         self.ports[number] = port
         return Plug(number, address, SWITCH, offer, fds)
 

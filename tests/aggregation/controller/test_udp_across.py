@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from contextlib import closing
+from types import SimpleNamespace
 
 import child
 import numpy as np
@@ -19,21 +20,24 @@ from waiting import LONG
 
 need("cc")
 
+from ina.aggregation.controller.access import Principal  # noqa: E402
+from ina.aggregation.controller.api import Session  # noqa: E402
 from ina.aggregation.controller.client import Client, ControlError  # noqa: E402
 from ina.aggregation.controller.worker_ports import open_worker_port  # noqa: E402
-from ina.aggregation.port_kinds import End, kinds  # noqa: E402
+from ina.aggregation.port_kinds import Control, End, kinds  # noqa: E402
 from ina.aggregation.worker import SWITCH, Endpoint  # noqa: E402
 from ina.aggregation.worker.addresses import worker_address  # noqa: E402
 
 pytestmark = [pytest.mark.build, pytest.mark.gate]
 TOKEN = "0123456789abcdef0123456789abcdef"
+END = End(worker_address(0, 0), SWITCH, 1000, 32)
 
 
 @pytest.fixture(scope="module")
 def machine():
-    """``tcp:`` name of a switch process on the loopback."""
+    """``tcp:`` name of a switch process at one of the loopback's addresses, which is not the one that the kernel prefers."""
     tiers.several_processes("starts a switch process")
-    name = free_tcp_name()
+    name = free_tcp_name("127.0.0.2")
     command = [sys.executable, "-m", "ina.cli", "switch", "run", "-DVALUES=64", "--listen", name.removeprefix("tcp:")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"INA_TOKEN": TOKEN})
     try:
@@ -59,7 +63,7 @@ def test_workers_of_a_job_sum_over_udp(machine):
     for worker in range(2):
         client = joined(machine, worker, "sum")
         attachment = client.attach("sum", worker)
-        assert attachment.port["kind"] == "udp" and attachment.port["to"][0] == "127.0.0.1"
+        assert attachment.port["kind"] == "udp" and attachment.port["to"][0] == "127.0.0.2", "where it reached the switch"
         config = attachment.config(rto_min=0.5, rto_max=5.0, timeout=LONG)
         endpoints.append(Endpoint(config, open_worker_port(attachment), client.fileno()))
         for fd in attachment.fds:
@@ -96,17 +100,31 @@ def test_a_place_is_a_socket_of_the_machine_that_asks(machine, port, words):
 
 def test_a_process_of_this_machine_names_no_place():
     with pytest.raises(ValueError, match="asked for from this machine"):
-        kinds()["udp"].check_sender("127.0.0.1:4000", "")
-    kinds()["udp"].check_sender("", "")
-    kinds()["udp"].check_sender("127.0.0.1:4000", "127.0.0.1")
+        kinds()["udp"].open_switch(END, "127.0.0.1:4000")
+
+
+def test_over_ipv6_there_is_no_place_and_a_switch_process_that_needs_one_says_so():
+    own = kinds()["udp"].bring(SimpleNamespace(family=socket.AF_INET6))
+    assert own == ("udp", []), "a controller of switches elsewhere needs none"
+    with pytest.raises(ValueError, match="name the switch process by an IPv4 address"):
+        kinds()["udp"].open_switch(END, control=Control("2001:db8::1", "2001:db8::2"))
+
+
+@pytest.mark.parametrize(("switch", "worker"), [
+    ("::ffff:10.0.0.9", "::ffff:10.0.0.2"), ("10.0.0.9", "10.0.0.2"), ("2001:db8::9", "2001:db8::2"),
+])
+def test_a_control_connection_of_ipv4_has_addresses_of_ipv4(switch, worker):
+    sock = SimpleNamespace(family=socket.AF_INET6, getsockname=lambda: (switch, 5588), getpeername=lambda: (worker, 4000))
+    control = Session(0, lambda message, fds: None, Principal(None), sock).control()
+    assert control == Control(switch.removeprefix("::ffff:"), worker.removeprefix("::ffff:"))
 
 
 def test_both_ends_hear_each_other_only():
-    udp, end = kinds()["udp"], End(worker_address(0, 0), SWITCH, 1000, 32)
+    udp, end = kinds()["udp"], END
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as control:
         request, own = udp.bring(control)
     place = request.partition("@")[2]
-    opened = udp.open_switch(end, place)
+    opened = udp.open_switch(end, place, Control("127.0.0.1", "127.0.0.1"))
     with opened.port, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.sendto(b"early", ("127.0.0.1", int(place.rpartition(":")[2])))
         with udp.open_offered(opened.offer, own, end) as port:
