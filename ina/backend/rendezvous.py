@@ -203,12 +203,9 @@ def _own_address(settings: Settings, host: str) -> str:
     this machine is called. Raises RuntimeError."""
     if settings.listen:
         try:
-            ip = address_of(settings.listen)
-        except OSError as error:
-            raise RuntimeError(f"ina: INA_LISTEN={settings.listen}: {error.strerror}") from None
-        if ipaddress.ip_address(ip).is_unspecified:
-            raise RuntimeError(f"ina: INA_LISTEN={settings.listen}: expected the address of one network interface, or its name")
-        return ip
+            return address_of(settings.listen)
+        except (OSError, ValueError) as error:
+            raise RuntimeError(f"ina: INA_LISTEN={settings.listen}: {getattr(error, 'strerror', None) or error}") from None
     tried = {}
     for name in filter(None, (host, os.environ.get("MASTER_ADDR"), socket.gethostname())):
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ipaddress
 import logging
 import sys
 from pathlib import Path
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from ina.p4.runtime import Program
 
 PORT = 5588  # of --listen
+LISTEN_TAKES = ("program", "define", "listen")
 NAP = 50e-6  # s: frames from sockets gather for so long, because each wake-up costs more than a frame
 # BMv2's names of levels
 LEVELS = {
@@ -171,10 +171,10 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     from ina.aggregation.controller import server
     from ina.base import tokens
 
-    for option in ("no_p4", "include", "externs", "interface", "grpc", "bfrt", "arch", "pipes", "cpu_port", "pcap"):
-        if getattr(args, option) != parser.get_default(option):
-            raise ValueError(f"--listen {args.listen}: its ports are those of the workers who come, and it has its own "
-                             f"controller: leave --{option.replace('_', '-')} out")
+    for option, value in vars(args).items():
+        if option not in LISTEN_TAKES and value != parser.get_default(option):
+            raise ValueError(f"--listen {args.listen} takes PROGRAM and -D only, as its ports are those of the workers who come, "
+                             f"and it has its own controller: leave --{option.replace('_', '-')} out")
     name = listen_name(args.listen)
     program = args.program or protocols.program(protocols.DEFAULT)
 
@@ -192,9 +192,10 @@ def listen_name(where: str) -> str:
     place, colon, number = where.partition(":")
     if colon and not (number.isascii() and number.isdigit() and 0 < int(number[:6]) < 65536):
         raise ValueError(f"--listen {where}: {number!r} is no TCP port; expected such as eth0, 10.0.0.1 or 10.0.0.1:{PORT}")
-    ip = address_of(place)
-    if ipaddress.IPv4Address(ip).is_unspecified:
-        raise ValueError(f"--listen {where}: workers need one address to send to; expected that of one network interface")
+    try:
+        ip = address_of(place)
+    except ValueError as error:
+        raise ValueError(f"--listen {where}: {error}") from None
     return f"tcp:{ip}:{number or PORT}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import ipaddress
 import socket
@@ -16,11 +17,36 @@ def mtu_of(interface: str) -> int:
 
 
 def address_of(place: str) -> str:
-    """Returns the IPv4 address that ``place`` is, or the first one of the interface of that name. Raises OSError."""
+    """Returns the IPv4 address that ``place`` is, or the first one of the interface of that name, for others to send to. Raises
+    OSError: there is none; ValueError: it is not the address of one network interface."""
     try:
-        return str(ipaddress.IPv4Address(place))
+        ip = ipaddress.IPv4Address(place)
     except ValueError:
-        return str(ipaddress.IPv4Address(_asked(place, SIOCGIFADDR)[4:8]))
+        ip = _first_address(place)
+    if ip.is_unspecified or ip.is_multicast or _is_broadcast(ip):
+        raise ValueError(f"{place}: others need one address to send to: expected that of one network interface")
+    return str(ip)
+
+
+def _first_address(interface: str) -> ipaddress.IPv4Address:
+    try:
+        return ipaddress.IPv4Address(_asked(interface, SIOCGIFADDR)[4:8])
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        raise OSError(error.errno, f"network interface {interface} has no IPv4 address, which workers need") from None
+
+
+def _is_broadcast(ip: ipaddress.IPv4Address) -> bool:
+    """Returns True if this machine broadcasts what it sends to an address: a kernel lets sockets listen there, too."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((str(ip), 9))
+        except PermissionError:  # SO_BROADCAST is not set (socket(7))
+            return True
+        except OSError:  # no route: nobody can listen there either
+            return False
+    return False
 
 
 def address_towards(host: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shlex
 import shutil
@@ -313,7 +314,8 @@ def test_where_a_switch_listens():
     assert listen_name("lo") == listen_name("127.0.0.1") == "tcp:127.0.0.1:5588"
     assert listen_name("lo:6000") == listen_name("127.0.0.1:6000") == "tcp:127.0.0.1:6000"
     for where, words in (("127.0.0.1:", "is no TCP port"), ("127.0.0.1:0", "is no TCP port"), ("lo:65536", "is no TCP port"),
-                         ("0.0.0.0", "expected that of one network interface")):
+                         ("0.0.0.0", "expected that of one network interface"), ("224.0.0.1", "expected that of one"),
+                         ("127.255.255.255", "expected that of one")):
         with pytest.raises(ValueError, match=words):
             listen_name(where)
     with pytest.raises(OSError, match="network interface nowhere0"):
@@ -321,10 +323,23 @@ def test_where_a_switch_listens():
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("option", [["-i", "1@lo"], ["--grpc", "127.0.0.1:9000"], ["--no-p4"], ["--pipes", "1"], ["--pcap"]])
+def test_a_network_interface_without_an_ipv4_address_is_named(monkeypatch):
+    from ina.cli import switch
+
+    def none(*arguments):
+        raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+
+    monkeypatch.setattr(switch.fcntl, "ioctl", none)
+    with pytest.raises(OSError, match="network interface eth7 has no IPv4 address"):
+        switch.listen_name("eth7")
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("option", [["-i", "1@lo"], ["--grpc", "127.0.0.1:9000"], ["--no-p4"], ["--pipes", "1"], ["--pcap"],
+                                    ["--insecure"], ["--tls", "."], ["--device-id", "2"], ["-L", "debug"]])
 def test_a_switch_that_listens_has_no_other_ports(capsys, option):
     assert cli.main(["switch", "run", "--listen", "lo", *option]) == 1
-    assert "leave --" in capsys.readouterr().err
+    assert "takes PROGRAM and -D only" in (text := capsys.readouterr().err) and "leave --" in text
 
 
 @pytest.mark.fast
