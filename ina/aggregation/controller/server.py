@@ -43,7 +43,6 @@ from ina.aggregation.controller.switch_host import SwitchHost
 from ina.base import notices, signals, tokens
 from ina.base.bounds import whole
 from ina.base.cc import BuildError
-from ina.base.documents import Unreadable
 from ina.base.error_text import reason
 from ina.p4.compiler.errors import CompileError
 
@@ -427,8 +426,9 @@ def main(
             host, starts_server = make(program, defines, args)
     except Exception as error:  # the reply to every client's request
         failure = f"the switch process cannot run {args.program}: {reason(error)}"
-        log.error("%s", failure, exc_info=not isinstance(error, (BuildError, CompileError, Unreadable, OSError)))
+        log.error("%s", failure, exc_info=not isinstance(error, (BuildError, CompileError, ValueError, OSError)))
         if args.starter_fd < 0:
+            listener.close()
             return 1
     server = Server(listener, host, args.starter_fd, _watched(args.starter_pid), failure, args.job_slots,
                     starts_server=starts_server, token="" if listener.family == socket.AF_UNIX else tokens.make())

@@ -23,7 +23,7 @@ from ina.aggregation import protocols
 from ina.aggregation.control_socket.channel import Channel, listen
 from ina.aggregation.controller import api as service_module
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess, start_server
-from ina.aggregation.controller.server import Server
+from ina.aggregation.controller.server import Server, main
 from ina.aggregation.controller.worker_ports import Plug, frames_for, open_switch_port, open_worker_port
 from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig
 from ina.base import paths
@@ -483,3 +483,13 @@ def test_who_finds_its_program_in_the_cache_does_not_load_the_compiler(tmp_path)
     ours, theirs = second.stdout.splitlines()
     assert {*ours.split()} == {f"ina.p4.compiler.{name}" for name in ("build", "compiled", "errors")}
     assert theirs == ""
+
+
+def test_a_program_that_cannot_be_run_is_one_message_without_a_trace(caplog):
+    def make(program, defines, args):
+        raise ValueError(f"{program} is no aggregation program")
+
+    assert main(["--program", "patch.p4", "--name", f"ina-test-{uuid.uuid4()}"], make=make) == 1
+    (record,) = caplog.records
+    assert record.getMessage() == "the switch process cannot run patch.p4: patch.p4 is no aggregation program"
+    assert not record.exc_info
