@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ina.p4.runtime import Program
 
 PORT = 5588  # of --listen
-LISTEN_TAKES = ("program", "define", "listen")
+LISTEN_TAKES = ("program", "define", "listen", "job_slots")
 NAP = 50e-6  # s: frames from sockets gather for so long, because each wake-up costs more than a frame
 # BMv2's names of levels
 LEVELS = {
@@ -53,6 +53,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
         f"default: {PORT}), in place of what the other options say; they find it by INA_SWITCH=HOST:PORT and the socket's "
         "token. PROGRAM is switchml where none is named, -D VALUES=N its values in a packet",
     )
+    run.add_argument("--job-slots", type=whole(1, 8192), metavar="N",
+                     help="with --listen: slots of each job, the packets that each of its workers has on the way, a power of two "
+                     "(default: 128)")
     run.add_argument(
         "--grpc", "--grpc-server-addr", default="127.0.0.1:9559", metavar="HOST:PORT",
         help="where P4Runtime is served (default: %(default)s), also unix:PATH, which its user alone can open",
@@ -108,6 +111,8 @@ def _run(args: argparse.Namespace) -> int:
     rpc.check_address(args.grpc)
     if args.bfrt:
         rpc.check_address(args.bfrt, "--bfrt")
+    if args.job_slots is not None:
+        raise ValueError(f"--job-slots {args.job_slots}: jobs come with --listen; here a controller brings theirs")
     access = rpc.Access.of(args)
     with contextlib.ExitStack() as stack:
         device = stack.enter_context(
@@ -173,8 +178,11 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
     for option, value in vars(args).items():
         if option not in LISTEN_TAKES and value != parser.get_default(option):
-            raise ValueError(f"--listen {args.listen} takes PROGRAM and -D only, as its ports are those of the workers who come, "
-                             f"and it has its own controller: leave --{option.replace('_', '-')} out")
+            raise ValueError(f"--listen {args.listen} takes PROGRAM, -D and --job-slots only, as its ports are those of the workers "
+                             f"who come, and it has its own controller: leave --{option.replace('_', '-')} out")
+    slots = [] if args.job_slots is None else ["--job-slots", str(args.job_slots)]
+    if args.job_slots and args.job_slots & (args.job_slots - 1):
+        raise ValueError(f"--job-slots {args.job_slots}: expected a power of two")
     name = listen_name(args.listen)
     program = args.program or protocols.program(protocols.DEFAULT)
 
@@ -183,7 +191,7 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
               f"sums for workers with INA_SWITCH={name.removeprefix(TCP)} and the token in {tokens.where()}", flush=True)
 
     defines = [f"SLOTS={protocols.POOL}", *args.define]  # of two of a name the last one counts
-    return server.main(["--program", str(program), "--name", name, *(f"-D{define}" for define in defines)], say=say)
+    return server.main(["--program", str(program), "--name", name, *slots, *(f"-D{define}" for define in defines)], say=say)
 
 
 def listen_name(where: str) -> str:

@@ -343,6 +343,14 @@ def test_a_switch_that_listens_has_no_other_ports(capsys, option):
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize(("options", "words"), [(["--listen", "lo", "--job-slots", "96"], "expected a power of two"),
+                                                (["switchml", "--job-slots", "64"], "jobs come with --listen")])
+def test_slots_of_jobs_are_a_power_of_two_of_a_switch_that_listens(capsys, options, words):
+    assert cli.main(["switch", "run", *options]) == 1
+    assert "--job-slots" in (error := capsys.readouterr().err) and words in error
+
+
+@pytest.mark.fast
 def test_a_switch_needs_a_program_or_a_controller_that_brings_one(capsys):
     assert cli.main(["switch", "run", "-i", "1@lo"]) == 1
     assert "or --no-p4" in capsys.readouterr().err

@@ -38,7 +38,8 @@ def machine():
     """``tcp:`` name of a switch process at one of the loopback's addresses, which is not the one that the kernel prefers."""
     tiers.several_processes("starts a switch process")
     name = free_tcp_name("127.0.0.2")
-    command = [sys.executable, "-m", "ina.cli", "switch", "run", "-DVALUES=64", "--listen", name.removeprefix("tcp:")]
+    command = [sys.executable, "-m", "ina.cli", "switch", "run", "-DVALUES=64", "--job-slots", "32", "--listen",
+               name.removeprefix("tcp:")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"INA_TOKEN": TOKEN})
     try:
         line = process.stdout.readline()
@@ -63,7 +64,8 @@ def test_workers_of_a_job_sum_over_udp(machine):
     for worker in range(2):
         client = joined(machine, worker, "sum")
         attachment = client.attach("sum", worker)
-        assert attachment.port["kind"] == "udp" and attachment.port["to"][0] == "127.0.0.2", "where it reached the switch"
+        assert attachment.slots == 32 and attachment.port["kind"] == "udp"
+        assert attachment.port["to"][0] == "127.0.0.2", "where it reached the switch"
         config = attachment.config(rto_min=0.5, rto_max=5.0, timeout=LONG)
         endpoints.append(Endpoint(config, open_worker_port(attachment), client.fileno()))
         for fd in attachment.fds:
