@@ -139,6 +139,15 @@ def _netns() -> str:
     return "" if process.returncode == 0 else f"no network namespaces with veth pairs: {process.stderr.strip()}"
 
 
+def _tc() -> str:
+    commands = "tc qdisc add dev lo root tbf rate 1mbit burst 64k latency 50ms && ip rule add iif lo ipproto udp blackhole"
+    try:
+        process = subprocess.run(["unshare", "-n", "sh", "-c", commands], capture_output=True, text=True)
+    except OSError as error:
+        return f"tc and rules in network namespaces: {error}"
+    return "" if process.returncode == 0 else f"no tc, or no rules, in network namespaces: {process.stderr.strip()}"
+
+
 def _opens(opener: Callable[[], object], name: str) -> str:
     try:
         opener()
@@ -279,6 +288,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "simple_switch_grpc": _command("INA_SIMPLE_SWITCH_GRPC", "simple_switch_grpc"),
     "ns3": _ns3,
     "netns": _netns,
+    "tc": _tc,
     "tshark": _command("INA_TSHARK", "tshark"),
     "mininet": _mininet,
     "dpdk": _dpdk,

@@ -26,6 +26,8 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 "ina plot results/loss-sweep-* -o loss.pdf"),
         Command("why", _EXPERIMENT, "say what bounds a run: link, pool, processor, ...", "ina why results/loss-sweep-*"),
         Command("doctor", "ina.cli.doctor", "check this machine, and say what will limit a run", "ina doctor --quick"),
+        Command("cluster", "ina.cli.cluster", "measure between servers, and say what a switch process can win there",
+                "ina cluster check hosts.txt"),
     ),
     "write P4": (
         Command("programs", "ina.cli.shipped", "list the switch programs of the package, print one", "ina programs switchml"),
