@@ -178,8 +178,8 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
     for option, value in vars(args).items():
         if option not in LISTEN_TAKES and value != parser.get_default(option):
-            raise ValueError(f"--listen {args.listen} takes PROGRAM, -D and --job-slots only, as its ports are those of the workers "
-                             f"who come, and it has its own controller: leave --{option.replace('_', '-')} out")
+            raise ValueError(f"--listen {args.listen} takes PROGRAM, -D and options of its own only, as its ports are those of "
+                             f"the workers who come, and it has its own controller: leave --{option.replace('_', '-')} out")
     slots = [] if args.job_slots is None else ["--job-slots", str(args.job_slots)]
     if args.job_slots and args.job_slots & (args.job_slots - 1):
         raise ValueError(f"--job-slots {args.job_slots}: expected a power of two")

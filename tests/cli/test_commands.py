@@ -339,7 +339,7 @@ def test_a_network_interface_without_an_ipv4_address_is_named(monkeypatch):
                                     ["--insecure"], ["--tls", "."], ["--device-id", "2"], ["-L", "debug"]])
 def test_a_switch_that_listens_has_no_other_ports(capsys, option):
     assert cli.main(["switch", "run", "--listen", "lo", *option]) == 1
-    assert "takes PROGRAM and -D only" in (text := capsys.readouterr().err) and "leave --" in text
+    assert "takes PROGRAM, -D and options of its own only" in (text := capsys.readouterr().err) and "leave --" in text
 
 
 @pytest.mark.fast
