@@ -22,7 +22,6 @@ PASS = "job:"  # beginning of a pass
 FURTHER = "."  # in a job's token, after that of a job which has its workers
 LEAST = 16  # characters
 MOST = 255
-PASS_MOST = len(PASS) + MOST + 1 + 64
 
 
 class TokenError(ValueError):
@@ -82,10 +81,15 @@ def pass_for(token: str, job_token: str) -> str:
     return f"{PASS}{job_token}:{hmac.new(token.encode(), b'ina pass ' + job_token.encode(), 'sha256').hexdigest()}"
 
 
-def job_of(token: str, text: str) -> str | None:
-    """Returns the job's token of the pass ``text`` at the socket with ``token``; None: it is no pass, or another socket's."""
-    job_token = said_in(text)
-    return job_token if job_token and is_same(text, pass_for(token, job_token)) else None
+def named(access: str) -> str:
+    """Returns the beginning of a pass, which names its job by the job's token; "": ``access`` is none."""
+    return access.rpartition(":")[0] if access.startswith(PASS) else ""
+
+
+def job_named(name: bytes) -> str:
+    """Returns the job's token in the beginning of a pass; "": it names none, as the socket's own token."""
+    text = name.decode(errors="replace")
+    return text.removeprefix(PASS) if text.startswith(PASS) else ""
 
 
 def said_in(text: str) -> str:

@@ -128,6 +128,7 @@ def control_socket() -> Iterator[bytes]:
     for request in control_http():
         yield b"\x40" + request
     yield b"\1ina secret\n" + b'{"op":"ping"}\n'
+    yield b"\1ina2 " + b"9" * 64 + b" job:token\n" + b"0" * 64 + b'\n{"op":"ping"}\n'
     admit = b'{"op":"admit","job":"x","workers":1,"hosts":["h1"]}\n'
     yield b'\0{"op":"join","job":"x","worker":0,"host":"h1"}\n' + admit + b'{"op":"jobs"}\n'
     yield b"\0" + admit + b'{"op":"attach","job":"x","worker":0,"port":"udp"}\n{"op":"release"}\n'

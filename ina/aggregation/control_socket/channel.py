@@ -3,7 +3,8 @@
 One message is one line of JSON; descriptors travel as SCM_RIGHTS ancillary data of the line's first byte and are handed out with
 that line. Sockets are in the abstract name space, so no file is left behind; but abstract names are private to one network
 namespace, so where clients are in others, the name is a path (it has a '/'). Where other machines reach the controller, the name
-is "HOST:PORT" or "tcp:HOST:PORT": without descriptors, authenticated only by the socket's token, which comes first (peers.py).
+is "HOST:PORT" or "tcp:HOST:PORT": without descriptors, and authenticated by the socket's token (greeting.py), which also codes
+each line.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from ina.aggregation.control_socket import descriptors
-from ina.aggregation.control_socket.messages import MAX_REPLY, decode
-from ina.aggregation.control_socket.peers import check_server, greeting
+from ina.aggregation.control_socket.greeting import Caller, Refused, Seal
+from ina.aggregation.control_socket.messages import MAX_REPLY, Malformed, decode, printable
+from ina.aggregation.control_socket.peers import check_server
 from ina.base import tokens
 
 MAX_FDS = 80  # a port of a shared switch has one for each of its seats
@@ -38,10 +40,11 @@ class ChannelClosed(ConnectionError):
 
 
 class Channel:
-    """One end of a connection. Not thread-safe: its owner serialises calls. ``longest``: bytes of a line."""
+    """One end of a connection. Not thread-safe: its owner serialises calls. ``longest``: bytes of a line. ``seal``: over TCP,
+    after the greeting."""
 
-    def __init__(self, sock: socket.socket, longest: int = MAX_REPLY):
-        self.sock, self.longest = sock, longest
+    def __init__(self, sock: socket.socket, longest: int = MAX_REPLY, seal: Seal | None = None):
+        self.sock, self.longest, self.seal = sock, longest, seal
         self._text = b""
         self._fds: list[int] = []
 
@@ -50,7 +53,12 @@ class Channel:
 
     def send(self, message: dict[str, Any], fds: list[int] | tuple[int, ...] = ()) -> None:
         """Sends one message. Raises ChannelClosed if the other end is gone."""
-        data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        line = json.dumps(message, separators=(",", ":")).encode()
+        self.write(self.seal.close(line) if self.seal else line, fds)
+
+    def write(self, line: bytes, fds: list[int] | tuple[int, ...] = ()) -> None:
+        """Sends one line, whose end this adds. Raises ChannelClosed."""
+        data = line + b"\n"
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
             count = self.sock.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
@@ -63,9 +71,25 @@ class Channel:
         """Returns the next message and its descriptors (the caller owns them).
 
         ``deadline`` is a ``time.monotonic()`` value; None takes only what has arrived already. Raises ChannelClosed on hang-up,
-        and for a line that is too long; TimeoutError (naming ``waiting_for``); Malformed for a line that is no message (the next
-        one may be).
+        and for a line that is too long or has another code than its seal's; TimeoutError (naming ``waiting_for``); Malformed for
+        a line that is no message (the next one may be).
         """
+        line, fds = self.line(deadline, waiting_for)
+        try:
+            return decode(self._opened(line)), fds
+        except (ChannelClosed, ValueError):
+            for fd in fds:
+                os.close(fd)
+            raise
+
+    def _opened(self, line: bytes) -> bytes:
+        try:
+            return self.seal.open(line) if self.seal else line
+        except ValueError as error:
+            raise ChannelClosed(f"it carried {error}") from None
+
+    def line(self, deadline: float | None, waiting_for: str) -> tuple[bytes, list[int]]:
+        """Returns the next line as it came, without its end, and its descriptors. Raises as ``receive``, but for Malformed."""
         while b"\n" not in self._text:
             if len(self._text) > self.longest:
                 raise ChannelClosed(f"a message of more than {self.longest} bytes")
@@ -84,12 +108,7 @@ class Channel:
             self._text += data
         line, self._text = self._text.split(b"\n", 1)
         fds, self._fds = self._fds, []
-        try:
-            return decode(line), fds
-        except ValueError:
-            for fd in fds:
-                os.close(fd)
-            raise
+        return line, fds
 
     def hang_up(self) -> None:
         """Shuts both directions: the peer sees POLLHUP at once, even while copies of the socket are open elsewhere."""
@@ -135,19 +154,22 @@ def new_socket(name: str) -> socket.socket:
     return sock
 
 
-def connect(name: str, timeout: float, access: str = "") -> socket.socket:
-    """Connects to the server at ``name`` and authenticates; ``timeout`` in seconds, until it accepts the connection.
+def connect(name: str, timeout: float, access: str = "") -> Channel:
+    """Connects to the server at ``name`` and authenticates; ``timeout`` in seconds, until it accepts the connection and, over
+    TCP, has answered the greeting.
 
     ``access``: the socket's token or a pass, where it is TCP; default: ina/base/tokens.py finds it. Raises OSError that names the
-    socket, ValueError for an invalid name, and where there is no token.
+    socket, Refused, ValueError for an invalid name, and where there is no token.
     """
     sock = new_socket(name)
+    channel = Channel(sock)
     try:
         if elsewhere(name):
+            deadline = time.monotonic() + timeout
             sock.settimeout(timeout)
             sock.connect(address(name))
-            sock.sendall(greeting(access or tokens.find()))
             sock.settimeout(None)
+            channel.seal = _greet(channel, name, access or tokens.find(), deadline)
         else:
             _connect(sock, name, timeout)
             check_server(sock, shown(name))
@@ -157,13 +179,48 @@ def connect(name: str, timeout: float, access: str = "") -> socket.socket:
         if error.errno is None:  # raised by check_server
             raise
         raise OSError(error.errno, f"no way to socket {shown(name)}: {error.strerror}") from error
+    except TimeoutError as error:
+        descriptors.close(sock)
+        raise OSError(errno.ETIMEDOUT, f"no switch process at socket {shown(name)}: {error.strerror or error}") from error
     except OSError as error:
         descriptors.close(sock)
         raise OSError(error.errno, f"no switch process at socket {shown(name)}: {error.strerror}") from error
     except ValueError:
         descriptors.close(sock)
         raise
-    return sock
+    return channel
+
+
+def _greet(channel: Channel, name: str, access: str, deadline: float) -> Seal:
+    """Greets the server over TCP. Raises Refused, TimeoutError, OSError: it hung up."""
+    caller = Caller(access)
+    try:
+        channel.write(caller.hello())
+        line, _ = channel.line(deadline, "an answer to the greeting")
+        if line.startswith(b"{"):
+            refused = _refusal(line)
+            if refused.code == "token":  # so version 1 answers, to which all else is a wrong token
+                raise Refused("version", f"{name} takes version 1 of the greeting only, in which the token itself travels, and "
+                                         "this client sends it to nobody: upgrade ina on the switch's machine")
+            raise refused
+        proof, seal = caller.proof(line)
+        channel.write(proof)
+        line, _ = channel.line(deadline, "the proof that it has the token")
+        if line.startswith(b"{"):
+            raise _refusal(line)
+        caller.check(line)
+    except ChannelClosed as error:
+        raise OSError(errno.ECONNRESET, f"it ended the greeting: {error}") from None
+    return seal
+
+
+def _refusal(line: bytes) -> Refused:
+    """Returns the refusal in an answer to the greeting."""
+    try:
+        message = decode(line)
+    except Malformed as error:
+        return Refused("invalid", f"an answer to the greeting that is none: {error}")
+    return Refused(str(message.get("code")), printable(message.get("reason", "no reason given"), "\n"))
 
 
 def _connect(sock: socket.socket, name: str, timeout: float) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ina.aggregation.control_socket import descriptors
 from ina.aggregation.control_socket.channel import ChannelClosed
+from ina.aggregation.control_socket.greeting import CODE, Seal
 from ina.aggregation.control_socket.messages import MAX_REQUEST
 
 CHUNK = 4096  # bytes read in one turn: then other clients' turn
@@ -27,11 +28,13 @@ UNREAD = 30.0  # seconds without reading a byte of waiting data
 
 class Connection:
     """``sock`` stays in blocking mode; calls pass MSG_DONTWAIT. ``on_change``: called when it waits for the other direction.
-    ``broken``: why it is to be hung up, once there is a reason. ``text``: bytes received and not taken yet."""
+    ``broken``: why it is to be hung up, once there is a reason. ``text``: bytes received and not taken yet. ``seal``: over TCP,
+    after the greeting."""
 
     def __init__(self, sock: socket.socket, on_change: Callable[[Connection], None]):
         self.sock = sock
         self.broken = ""
+        self.seal: Seal | None = None
         self.stuck_until = 0.0  # monotonic seconds: deadline for the client to read; 0: nothing waits for it
         self._on_change = on_change
         self.text = bytearray()
@@ -59,9 +62,10 @@ class Connection:
 
     def line(self, most: int = MAX_REQUEST) -> bytes | None:
         """Returns the next complete line of up to ``most`` bytes; None: there is none yet, or answers must be read first. Raises
-        ChannelClosed: it is longer."""
+        ChannelClosed: it is longer, or has another code than its seal's."""
         if self.is_stuck:
             return None
+        most += 2 * CODE + 1 if self.seal else 0
         end = self.text.find(b"\n", 0, most + 1)
         if end < 0:
             if len(self.text) > most:
@@ -69,7 +73,10 @@ class Connection:
             return None
         line = bytes(self.text[:end])
         del self.text[: end + 1]
-        return line
+        try:
+            return self.seal.open(line) if self.seal else line
+        except ValueError as error:
+            raise ChannelClosed(f"its connection carried {error}") from None
 
     # ---- out
 
@@ -80,7 +87,8 @@ class Connection:
 
     def send(self, message: dict[str, Any], fds: list[int]) -> None:
         """Sends or queues a message; the descriptors stay the caller's."""
-        self.put(json.dumps(message, separators=(",", ":")).encode() + b"\n", fds)
+        line = json.dumps(message, separators=(",", ":")).encode()
+        self.put((self.seal.close(line) if self.seal else line) + b"\n", fds)
 
     def put(self, data: bytes, fds: list[int]) -> None:
         if self.broken:

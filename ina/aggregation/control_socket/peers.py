@@ -1,4 +1,4 @@
-"""Authentication of peers: by the user whom the kernel names on a Unix socket, by a token over TCP."""
+"""Authentication of peers: by the user whom the kernel names on a Unix socket, by a token over TCP (greeting.py)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,6 @@ def peer(sock: socket.socket) -> tuple[int, int]:
     client connected, or a server began to listen."""
     pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return pid, uid
-
-
-def greeting(token: str) -> bytes:
-    """Returns the first line of a connection over TCP."""
-    return b"ina " + token.encode() + b"\n"
 
 
 def check_server(sock: socket.socket, name: str) -> None:

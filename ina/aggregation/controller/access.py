@@ -1,9 +1,9 @@
 """Access control at the control socket.
 
 A principal is fixed when its connection is accepted, and no message changes it. On a Unix socket it is the user whom the kernel
-names (SO_PEERCRED); over TCP it is the sender of the socket's token (ina/base/tokens.py), which comes before everything else, in
-a line ``ina TOKEN`` or HTTP's ``Authorization: Bearer TOKEN``, or in such a line of a pass, with which it acts for one job. The
-table ``RULES`` says what it may do, in both protocols.
+names (SO_PEERCRED); over TCP it is the holder of the socket's token (ina/base/tokens.py), or of a pass, with which it acts for
+one job. It proves that before everything else: by a greeting (control_socket/greeting.py), or by the token in HTTP's
+``Authorization: Bearer TOKEN``. The table ``RULES`` says what it may do, in both protocols.
 """
 
 from __future__ import annotations

@@ -46,6 +46,8 @@ from typing import Any, TypeVar
 
 from ina.aggregation import completion, port_kinds, protocols
 from ina.aggregation.control_socket import messages
+from ina.aggregation.control_socket.channel import Channel
+from ina.aggregation.control_socket.greeting import Seal, hidden
 from ina.aggregation.control_socket.messages import Malformed, Request, decode, parse
 from ina.aggregation.controller.access import Access, Principal, Role, Rule, check_owner
 from ina.aggregation.controller.admission import AdmissionError, Controller
@@ -86,12 +88,14 @@ class Failure:
 
 @dataclass(eq=False)
 class Session:
-    """One connection. ``send``: sends a message with descriptors, and handles errors itself. ``sock``: its socket, if any."""
+    """One connection. ``send``: sends a message with descriptors, and handles errors itself. ``sock``: its socket, if any.
+    ``seal``: its keys, over TCP."""
 
     pid: int
     send: Callable[[dict[str, Any], list[int]], None]
     principal: Principal
     sock: socket.socket | None = None
+    seal: Seal | None = None
     job: str = ""  # the job that it joined, "" before
     index: int = -1  # the worker's number
     host: str = ""  # the worker's host, in a network
@@ -506,7 +510,7 @@ class Operations:
         return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
                 "incarnation": admitted.incarnation, "life": admitted.life, "slots": admitted.slots, "values": config["values"],
                 "protocol": config["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
-                "check": admitted.check, **completion.stated(admitted.rule), "key": admitted.key.hex(),
+                "check": admitted.check, **completion.stated(admitted.rule), "key": hidden(session.seal, admitted.key),
                 "outlives": self.host.outlives, "moves": request.moves and self.recovery.can_move(admitted)}
 
     def _open_port(self, session: Session, request: messages.Attach, job: Job, host: str) -> Plug:
@@ -563,7 +567,8 @@ class Operations:
         if session.sock is None:
             raise AdmissionError("invalid", "a parameter server is called over its connection, and needs one of its own")
         assert self.upstream is not None  # the server's
-        reply, descriptors = self.upstream.serve(session, session.sock, session.pid, lambda: self._server_port(session, request))
+        channel = Channel(session.sock, seal=session.seal)
+        reply, descriptors = self.upstream.serve(session, channel, session.pid, lambda: self._server_port(session, request))
         fds += descriptors
         return reply
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ina.aggregation import completion, port_kinds
-from ina.aggregation.control_socket.channel import TCP, Channel, ChannelClosed, connect, elsewhere, listen, shown
+from ina.aggregation.control_socket.channel import TCP, ChannelClosed, connect, elsewhere, listen, shown
+from ina.aggregation.control_socket.greeting import Refused, found
 from ina.aggregation.control_socket.messages import Malformed, printable
 from ina.aggregation.control_socket.peers import peer
 from ina.base import paths
@@ -103,7 +104,9 @@ class Client:
         self._unanswered = 0  # number of replies to come that no caller waits for
         self._refused: ControlError | None = None  # refusal of this connection, or of a request without a waiting caller
         try:
-            sock = connect(name, timeout, access)
+            self._channel = connect(name, timeout, access)
+        except Refused as error:
+            raise ControlError(error.code, str(error)) from error
         except PermissionError as error:
             raise ControlError("denied", str(error)) from error
         except TimeoutError as error:
@@ -113,7 +116,6 @@ class Client:
                                        "space") from error
         except ValueError as error:
             raise ControlError("invalid", str(error)) from error
-        self._channel = Channel(sock)
 
     def fileno(self) -> int:
         """Returns the connection's descriptor; its hang-up means that the switch process, or the job, has ended."""
@@ -162,7 +164,7 @@ class Client:
             port_kinds.offered_kind(reply["port"])
             if reply["port"].get("program") and not runs:
                 raise ValueError("a switch to run that was not asked for")
-            reply["key"] = bytes.fromhex(reply["key"])
+            reply["key"] = found(self._channel.seal, reply["key"])
             return Attachment(job=job, fds=fds, **reply)
         except (KeyError, TypeError, ValueError) as error:  # another version, perhaps
             for fd in fds:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ina.aggregation import completion, protocols
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed
+from ina.aggregation.control_socket.greeting import hidden
 from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug
@@ -73,12 +74,12 @@ class PsClient:
         return self._starts and not self.ready and not self.failure
 
     def serve(
-        self, session: object, sock: socket.socket, pid: int, open_port: Callable[[], tuple[str, Plug]]
+        self, session: object, channel: Channel, pid: int, open_port: Callable[[], tuple[str, Plug]]
     ) -> tuple[dict[str, Any], list[int]]:
         """Gives the parameter server its port; returns the reply and descriptors. Raises AdmissionError, and ``open_port``'s
         errors.
 
-        ``open_port``: returns the name of its switch, and its Plug there.
+        ``channel``: over which it is called from now on. ``open_port``: returns the name of its switch, and its Plug there.
         """
         if not self.needed:
             raise AdmissionError("invalid", f"the protocol {self._controller.program.name!r} has no parameter server")
@@ -86,7 +87,7 @@ class PsClient:
             raise AdmissionError("duplicate", f"process {self.pid} is the parameter server already")
         switch, plug = open_port()
         self._controller.servers[switch] = Parent(plug.number, plug.address, plug.switch)
-        self.session, self._channel, self.pid, self.number, self.ready = session, Channel(sock), pid, plug.number, True
+        self.session, self._channel, self.pid, self.number, self.ready = session, channel, pid, plug.number, True
         log.info("process %d is the parameter server at port %d of %s", pid, plug.number, switch)
         return {"port": plug.offer, "address": astuple(plug.address), "switch": astuple(plug.switch), "frames": SERVER_FRAMES,
                 "protocol": self._controller.program.name, "values": self._values}, plug.fds
@@ -97,7 +98,7 @@ class PsClient:
             self._call("add", number=job.number, life=job.life, workers=job.workers, slots=job.slots,
                        values=self._values, multicast=self._controller.program.multicasts,
                        routes=protocols.has_routes(self._controller.program.name),
-                       key=job.key.hex(), **completion.stated(job.rule))
+                       key=hidden(self._channel.seal if self._channel else None, job.key), **completion.stated(job.rule))
 
     def remove(self, number: int) -> None:
         """Removes a job that is over."""

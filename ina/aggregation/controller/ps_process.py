@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ina.aggregation import port_kinds, protocols
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect
+from ina.aggregation.control_socket.greeting import Seal, found
 from ina.aggregation.control_socket.messages import printable
 from ina.aggregation.controller.worker_ports import open_offered_port
 from ina.base import signals
@@ -62,18 +63,19 @@ def serve(channel: Channel, port: str, say: Callable[[str], None], host: str = "
                 continue
             except ChannelClosed:
                 return
-            channel.send({"op": "answer", **answer(server, own, switch, call, say)})
+            channel.send({"op": "answer", **answer(server, own, switch, call, say, channel.seal)})
 
 
-def answer(server: Server, own: Address, switch: Address, call: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
-    """Performs a call of the switch process; returns the answer's fields."""
+def answer(server: Server, own: Address, switch: Address, call: dict[str, Any], say: Callable[[str], None],
+           seal: Seal | None = None) -> dict[str, Any]:
+    """Performs a call of the switch process; returns the answer's fields. ``seal``: its connection's."""
     from ina.aggregation.ps.server import ServerConfig
 
     operation = call.pop("call", None)
     try:
         if operation == "add":
             number = call.pop("number")
-            key = bytes.fromhex(call.pop("key"))
+            key = found(seal, call.pop("key"))
             server.add(ServerConfig(address=own, switch=switch, job=number, key=key, **call))
             say(f"job {number}: {call['workers']} workers, windows of {call['slots']} packets")
             return {}
@@ -106,11 +108,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
                                               lambda text: print(text, flush=True), args.host))
 
 
-def run(connection: Callable[[], socket.socket], port: str, say: Callable[[str], None], host: str = "") -> int:
+def run(connection: Callable[[], Channel], port: str, say: Callable[[str], None], host: str = "") -> int:
     """Serves until the end; returns the exit status."""
     signals.raising(lambda number: SystemExit(128 + number), signal.SIGTERM)
     try:
-        serve(Channel(connection()), port, say, host)
+        serve(connection(), port, say, host)
         return 0
     except (OSError, ValueError) as error:
         message = getattr(error, "strerror", None) or error
@@ -131,7 +133,7 @@ def main() -> int:
         status: int = args.main(args)
         return status
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is meant for the job; this process ends with the switch's
-    return run(lambda: socket.socket(fileno=int(sys.argv[1])), port_kinds.DEFAULT, lambda text: None)
+    return run(lambda: Channel(socket.socket(fileno=int(sys.argv[1]))), port_kinds.DEFAULT, lambda text: None)
 
 
 if __name__ == "__main__":

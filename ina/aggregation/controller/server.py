@@ -33,7 +33,8 @@ from typing import Any, NamedTuple
 
 from ina.aggregation.control_socket.channel import ChannelClosed, keep_alive, listen
 from ina.aggregation.control_socket.connection import CHUNK, UNREAD, Connection
-from ina.aggregation.control_socket.peers import greeting, peer
+from ina.aggregation.control_socket.greeting import MOST, Callee, Refused
+from ina.aggregation.control_socket.peers import peer
 from ina.aggregation.controller import http
 from ina.aggregation.controller.access import Access, Principal, Role
 from ina.aggregation.controller.api import DEFAULT_SLOTS, Operations, Session
@@ -51,8 +52,6 @@ HEADROOM = 64  # descriptors reserved for ports of workers, the state file, swit
 SHARE = 64  # connections of a user other than the switch's owner and root, and of all clients without a token
 LAST_WORDS = 1 << 18  # bytes to read from an ended process: more than its socket holds
 GREETING = 60.0  # seconds to send the socket's token
-WRONG_TOKEN = ("the token of this socket is needed: that of the user who started it, in INA_TOKEN or a copy of its ina.token "
-               "(INA_TOKEN_FILE names another file)")
 PAUSE = 1.0  # seconds without accepting connections, after the system had no resources for one
 
 log = logging.getLogger(__name__)
@@ -60,12 +59,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Client:
-    """A client at a connection. ``trusted``: it is authenticated; over TCP, once it has sent the socket's token."""
+    """A client at a connection. ``trusted``: it is authenticated; over TCP, once it has proved that it has the socket's token.
+    ``greeting``: what it has to prove, once it has begun."""
 
     connection: Connection
     session: Session
     pidfd: int  # -1: the process cannot be watched
     trusted: bool
+    greeting: Callee | None = None
     lines: bool | None = None  # protocol: JSON lines, or HTTP; None: nothing received yet
     answered: bool = False  # HTTP: to be closed once the response is read
     ends_at: float = 0.0  # monotonic seconds of its time limit; 0: none
@@ -299,42 +300,44 @@ class Server:
             self._drop(client, "")
 
     def _greet(self, client: Client) -> bool:
-        """Returns True if the client has sent the socket's token, or a pass; nothing else is parsed before that."""
-        connection = client.connection
+        """Returns True if the client has the socket's token, or a pass; nothing else is parsed before that. Raises
+        ChannelClosed."""
         if client.lines is None:
             return False
-        if client.lines:
-            line, expected = connection.line(most=tokens.PASS_MOST + len(greeting(""))), greeting(self._token)[:-1]
-        else:
-            try:
-                token = http.bearer(bytes(connection.text))
-            except ValueError:
-                token = ""
-            line, expected = token if token is None else token.encode(), self._token.encode()
-        if line is None:
-            return False
-        client.trusted = tokens.is_same(line, expected)
-        if not client.trusted and client.lines and (job_token := self._pass(line)):
-            client.session.principal = Principal(None, job_token)
-            client.trusted = True
-        if client.trusted and client.lines:
-            client.ends_at = 0.0
-            self.hurried.discard(client)
-        elif not client.trusted:
-            if client.lines:
-                connection.send({"event": "refused", "code": "token", "reason": WRONG_TOKEN}, [])
-            else:
-                connection.put(http.unauthorised(), [])
+        if not client.lines:
+            return self._check_bearer(client)
+        connection = client.connection
+        try:
+            while not client.trusted and (line := connection.line(most=MOST)) is not None:
+                if client.greeting is None:
+                    client.greeting = Callee(self._token, line)
+                    connection.put(client.greeting.answer() + b"\n", [])
+                else:
+                    proof, seal = client.greeting.proof(line)
+                    connection.put(proof + b"\n", [])
+                    connection.seal = client.session.seal = seal
+                    if client.greeting.job_token:
+                        client.session.principal = Principal(None, client.greeting.job_token)
+                    client.trusted, client.ends_at = True, 0.0
+                    self.hurried.discard(client)
+        except Refused as error:
+            connection.send({"event": "refused", "code": error.code, "reason": str(error)}, [])
             self._drop(client, "")
         return client.trusted
 
-    def _pass(self, line: bytes) -> str | None:
-        """Returns the job's token in the first line of a client with a pass; None: it is none of this socket."""
+    def _check_bearer(self, client: Client) -> bool:
+        """Returns True if a client that speaks HTTP has sent the socket's token."""
         try:
-            text = line.decode()
-        except UnicodeDecodeError:
-            return None
-        return tokens.job_of(self._token, text.removeprefix("ina ")) if text.startswith(f"ina {tokens.PASS}") else None
+            token = http.bearer(bytes(client.connection.text))
+        except ValueError:
+            token = ""
+        if token is None:
+            return False
+        client.trusted = tokens.is_same(token, self._token)
+        if not client.trusted:
+            client.connection.put(http.unauthorised(), [])
+            self._drop(client, "")
+        return client.trusted
 
     def _ended(self, client: Client) -> None:
         """Handles the end of a client's process, after what it had sent: it may have joined a job, whose workers wait for it."""

@@ -7,7 +7,6 @@ at any time.
 from __future__ import annotations
 
 import errno
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -95,6 +94,8 @@ class ServerProcess:
 
     # ---- its channel (ina/aggregation/control_socket/channel.py)
 
+    seal = None  # nobody else reads it
+
     def send(self, message: dict[str, Any]) -> None:
         if not self.up:
             raise ChannelClosed("cannot send")
@@ -129,5 +130,4 @@ class Calls(PsClient):
         """Connects a parameter server as ``ina ps`` does. Raises AdmissionError."""
         parent = process.server.parent
         plug = Plug(parent.port, parent.address, parent.own, {}, [])
-        self.serve(process, cast(socket.socket, process), 0, lambda: (process.server.switch, plug))
-        self._channel = cast(Channel, process)  # PsClient has made one of a socket, and sent nothing yet
+        self.serve(process, cast(Channel, process), 0, lambda: (process.server.switch, plug))

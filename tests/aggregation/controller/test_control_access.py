@@ -305,13 +305,19 @@ def http(name, *headers, method="GET", path="/status", body=b""):
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("first", [b'{"op":"ping"}', b"ina ", b"ina wrong", b"ina " + b"x" * 64, b"", b"\xff", b"[" * 200,
-                                   b'{"op":"stop"}'])
-def test_without_the_token_nothing_is_looked_at(machine, first):
+@pytest.mark.parametrize(("first", "code", "words"), [
+    *((first, "token", "the token of this socket is needed")
+      for first in (b'{"op":"ping"}', b"", b"\xff", b"[" * 200, b'{"op":"stop"}', b"inane", b"ina2x")),
+    *((first, "version", "greeting is of version 1, .* upgrade ina on the client's machine")
+      for first in (b"ina ", b"ina wrong", b"ina " + b"x" * 64)),
+    (b"ina3 something", "version", "greeting is of version 3, .* 2: upgrade ina on the switch's machine"),
+    *((first, "invalid", "expected a public key of 64 hexadecimal digits") for first in (b"ina2", b"ina2 " + b"x" * 64)),
+])
+def test_without_the_token_nothing_is_looked_at(machine, first, code, words):
     with connected(machine) as sock:
         sock.sendall(first + b"\n" + b'{"op":"ping"}\n')
         (reply,) = [json.loads(line) for line in b"".join(iter(lambda: _received(sock), b"")).splitlines()]
-        assert (reply["event"], reply["code"]) == ("refused", "token") and "the token of this socket is needed" in reply["reason"]
+        assert (reply["event"], reply["code"]) == ("refused", code) and re.search(words, reply["reason"])
     with connected(machine) as sock:
         sock.sendall(b"x" * 100_000)
         assert _received(sock) == b"", "it is not kept, either"
@@ -332,7 +338,7 @@ def test_with_the_token_a_machine_is_the_owner(machine):
     assert client.ping()["slots"] == 64 and client.admit("job", 1)["workers"] == 1
     client.close()
     with pytest.raises(ControlError, match="the token of this socket is needed") as error:
-        Client(machine, access="y" * 64).ping()
+        Client(machine, access="y" * 64)
     assert error.value.code == "token"
 
 
@@ -488,14 +494,14 @@ def test_a_pass_is_good_for_groups_of_its_jobs_workers(machine):
     tokens.pass_for("", "job"), "job:\u00e9:" + "0" * 64,
 ])
 def test_a_forged_pass_is_none(machine, forged):
-    assert denied(Client(machine, access=forged).ping) == "token"
+    assert denied(lambda: Client(machine, access=forged)) == "token"
 
 
 @pytest.mark.build
 def test_a_pass_is_none_of_anothers_job_and_not_for_http(machine):
     own = tokens.pass_for(tokens.find(), "job")
     changed = own.replace(":job:", ":other:")
-    assert denied(Client(machine, access=changed).ping) == "token"
+    assert denied(lambda: Client(machine, access=changed)) == "token"
     assert http(machine, f"Authorization: Bearer {own}")[0] == 401
 
 

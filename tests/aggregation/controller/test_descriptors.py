@@ -99,7 +99,7 @@ def test_a_client_gets_the_descriptors_that_it_asked_for():
     name = f"test-descriptors-{os.getpid()}"
     with channel.listen(name) as listener:
         channels = []
-        thread = threading.Thread(target=lambda: channels.append(channel.Channel(channel.connect(name, LONG))))
+        thread = threading.Thread(target=lambda: channels.append(channel.connect(name, LONG)))
         thread.start()
         far = channel.Channel(listener.accept()[0])
         thread.join()
