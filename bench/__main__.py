@@ -1,4 +1,4 @@
-"""``python -m bench [startup codec lanes thc compressors switch complete check atp bmv2 emulator groups layers narrow local
+"""``python -m bench [startup codec lanes thc compressors switch complete check tags atp bmv2 emulator groups layers narrow local
 protocols recovery testbed links dpdk]``: measures, prints, keeps JSON and plots."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from bench import common
 from ina.base import signals
 
-NAMES = ("startup", "codec", "lanes", "thc", "compressors", "switch", "complete", "check", "atp", "bmv2", "emulator", "groups",
-         "layers", "narrow", "local", "protocols", "recovery", "testbed", "links")
+NAMES = ("startup", "codec", "lanes", "thc", "compressors", "switch", "complete", "check", "tags", "atp", "bmv2", "emulator",
+         "groups", "layers", "narrow", "local", "protocols", "recovery", "testbed", "links")
 BY_NAME = ("dpdk",)  # only run by name: make bench-dpdk
 
 

@@ -10,7 +10,7 @@
  * and takes the rest back; a frame whose len is 0 is not sent, and a wire_len below len means len.
  * rx lends each frame once, in order, until rx_done returns the n oldest.
  * A bell's owner drains it after poll and before the next rx and arm; rx never reads it.
- * Faults and capture (fault.h) are ports that wrap a port. One thread drives a port.
+ * Faults and capture (fault.h), and tags (tag.h), are ports that wrap a port. One thread drives a port.
  */
 #ifndef INA_PORT_H
 #define INA_PORT_H
@@ -28,6 +28,8 @@ struct ina_port_stats {
     uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
     uint64_t rx_malformed;  /* frame the port itself could not accept (length out of range, bad CRC) */
     uint64_t rx_foreign;    /* datagram from another address than the peer's */
+    uint64_t rx_forged;     /* frame without a right tag (tag.h) */
+    uint64_t rx_replayed;   /* frame whose tag has been taken before, or is too old to know */
     uint64_t tx_full;       /* tx_get lent fewer frames than asked; frames that a full socket lost */
     uint64_t tx_malformed;  /* tx_put of a frame that cannot be sent: too long, not as lent, not UDP on a UDP port */
     uint64_t errors;        /* system calls that failed and were survived, frames to a peer not known yet */

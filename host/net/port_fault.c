@@ -193,6 +193,8 @@ static void share_stats(struct fault_port *p)
     stats->rx_malformed = inner->rx_malformed + p->rx.crc_errors;
     stats->tx_malformed = inner->tx_malformed + p->tx_malformed;
     stats->rx_foreign = inner->rx_foreign;
+    stats->rx_forged = inner->rx_forged;
+    stats->rx_replayed = inner->rx_replayed;
     stats->errors = inner->errors;
     stats->wakeups = inner->wakeups;
 }

@@ -28,6 +28,7 @@ BOUND = (
     "host/net/fault.h",
     "host/net/port_link.h",
     "host/net/port_probe.h",
+    "host/net/tag.h",
     "host/codec/fraction.h",
     "host/codec/integers.h",
     "host/codec/halves.h",

@@ -22,6 +22,7 @@ from ina.base.native import CData, checked, ffi, lib
 PS = 10**12  # picoseconds in a second
 MIN_FRAME: int = lib.INA_PORT_MIN_FRAME
 MAX_FRAME: int = lib.INA_PORT_MAX_FRAME
+TAG: int = lib.INA_TAG_SIZE  # bytes behind the payload of a frame
 _NEVER = 2**64 - 1
 _BATCH = 64
 SO_MEMINFO = 55  # Linux's value; the module socket lacks it
@@ -169,6 +170,27 @@ class Port(Closing):
         configs = [faults.native() if faults else ffi.NULL for faults in (rx, tx)]
         wrapped = lib.ina_port_fault_wrap(self.handle, configs[0], configs[1], held)
         return self._wrap("faults", wrapped, f"faults with held={held} (1 to 65536 frames)")
+
+    def with_tags(self, rx: bytes, tx: bytes) -> Port:
+        """Adds a tag to each frame that this port sends, and drops received ones without a right one (host/net/tag.h). ``rx``,
+        ``tx``: the key of each direction, 16 bytes, with which nobody has sent frames before. Frames are 16 bytes shorter.
+        Raises ValueError, OSError.
+        """
+        for key in (rx, tx):
+            if len(key) != lib.INA_TAG_KEY:
+                raise ValueError(f"port {self.name}: a key of {len(key)} bytes, expected {lib.INA_TAG_KEY}")
+        least = MIN_FRAME + TAG
+        wrapped = lib.ina_port_tag_wrap(self.handle, rx, tx)
+        return self._wrap("tags", wrapped, f"frames of {self.max_frame} bytes; tags need frames of {least} bytes or more")
+
+    @property
+    def tags(self) -> dict[str, int]:
+        """Received frames that were dropped since :meth:`with_tags`: ``forged``, without a right tag; ``replayed``, with one that
+        was taken before. {}: frames have no tags."""
+        if "tags" not in self._wrappers:
+            return {}
+        stats = self._wrappers["tags"].stats
+        return {"forged": stats.rx_forged, "replayed": stats.rx_replayed}
 
     def with_link(self, rate: float, delay: float = 0.0, queue: int = 0) -> Port:
         """Puts a link in front of the receive side: bit/s (0: infinite), seconds, bytes of queue (0: no limit)."""

@@ -82,12 +82,13 @@ NATIVE = (
     ),
     Native(
         "ports",
-        "a UDP port, and ports with faults and captures",
+        "a UDP port, and ports with tags, faults and captures",
         "ports.c",
         (
             "host/net/segment.c",
             "host/net/port_*[!aks].c",
             "host/net/port_socket.c",
+            "host/net/tag.c",
             "host/net/fault.c",
             "host/net/pcap.c",
             "host/net/internet.c",

@@ -7,6 +7,7 @@ import random
 import model_network
 import numpy as np
 import pytest
+from siphash_model import MASK, siphash
 
 from ina.aggregation.wire import layout
 from ina.aggregation.worker import JobCorrupt, Worker, WorkerConfig
@@ -14,43 +15,11 @@ from ina.base.native import lib
 from ina.net.ports import Address
 
 KEY = bytes(range(16))
-MASK = 2**64 - 1
 WIRE = layout.load(32)
 HEADERS = WIRE.size(layout.HEAD)
 
 # SipHash-2-4 of 00 01 02 ... with the key 00 01 ... 0f, by length (Aumasson and Bernstein's reference: vectors.h)
 VECTORS = {8: "6224939a79f5f593", 15: "e545be4961ca29a1", 16: "db9bc2577fcc2a3f"}
-
-
-def siphash(key: bytes, message: bytes) -> int:
-    k0, k1 = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
-    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
-
-    def rotated(x: int, by: int) -> int:
-        return (x << by | x >> (64 - by)) & MASK
-
-    def rounds(count: int) -> None:
-        for _ in range(count):
-            v[0] = (v[0] + v[1]) & MASK
-            v[1] = rotated(v[1], 13) ^ v[0]
-            v[0] = rotated(v[0], 32)
-            v[2] = (v[2] + v[3]) & MASK
-            v[3] = rotated(v[3], 16) ^ v[2]
-            v[0] = (v[0] + v[3]) & MASK
-            v[3] = rotated(v[3], 21) ^ v[0]
-            v[2] = (v[2] + v[1]) & MASK
-            v[1] = rotated(v[1], 17) ^ v[2]
-            v[2] = rotated(v[2], 32)
-
-    padded = message + bytes(-(len(message) + 1) % 8) + bytes([len(message)])
-    for at in range(0, len(padded), 8):
-        word = int.from_bytes(padded[at : at + 8], "little")
-        v[3] ^= word
-        rounds(2)
-        v[0] ^= word
-    v[2] ^= 0xFF
-    rounds(4)
-    return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
 def word(number: int, use: int, exponent: int = 0, index: int = 0) -> int:

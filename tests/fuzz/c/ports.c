@@ -1,4 +1,4 @@
-/* Ports over sockets and wrappers of ports: a UDP port whose peer sends anything, and a port with faults and a capture.
+/* Ports over sockets and wrappers of ports: a UDP port whose peer sends anything, and a port with tags, faults and a capture.
  *
  *     config 1 | { operation 1 | its numbers } ...
  */
@@ -8,12 +8,14 @@
 
 #include "fault.h"
 #include "fuzz.h"
+#include "internet.h"
+#include "tag.h"
 
 enum { OPERATIONS = 100, FRAMES = 8, MAX_FRAME = 256 };
 
 struct world {
     struct ina_port *near, *far; /* far: of memory; NULL: the peer is a socket */
-    int peer, captured;
+    int peer, captured, tagged;
     uint32_t out;
     uint64_t now;
 };
@@ -53,6 +55,13 @@ static void open_ports(struct world *w, struct input *in)
         w->near = pair[0], w->far = pair[1];
     }
     CHECK(w->near);
+    if (bits & 8) {
+        static const uint8_t key[INA_TAG_KEY];
+        struct ina_port *tagged = ina_port_tag_wrap(w->near, key, key);
+        CHECK(tagged);
+        w->near = tagged;
+        w->tagged = 1;
+    }
     if (bits & 2)
         w->near = with_faults(w->near, in);
     if (bits & 4) {
@@ -63,13 +72,28 @@ static void open_ports(struct world *w, struct input *in)
     }
 }
 
+/* Makes a payload one that the port takes, if the number is a new one, and a frame of it where frames have headers; its length. */
+static uint32_t with_tag(const struct world *w, uint8_t *bytes, uint32_t length, uint64_t number)
+{
+    static const uint64_t key[2];
+    const uint32_t headers = w->far ? INA_INTERNET_SIZE : 0;
+    memmove(bytes + headers, bytes, length);
+    ina_tag_write(key, number, bytes + headers, length);
+    if (w->far)
+        ina_internet_write((struct ina_internet *)bytes, &(struct ina_address){0}, &(struct ina_address){0}, length + INA_TAG_SIZE);
+    return headers + length + INA_TAG_SIZE;
+}
+
 /* From the peer: bytes of the input. */
 static void arrive(struct world *w, struct input *in)
 {
     uint8_t bytes[2 * MAX_FRAME] = {0};
-    const uint32_t bits = (uint32_t)take(in, 1), len = choose(in, sizeof bytes);
+    const uint32_t bits = (uint32_t)take(in, 1);
+    uint32_t len = choose(in, sizeof bytes);
     for (uint32_t i = 0; i < (bits & 31); i++)
         bytes[i] = (uint8_t)take(in, 1);
+    if (w->tagged && bits & 32)
+        len = with_tag(w, bytes, len < MAX_FRAME ? len : MAX_FRAME, take(in, 2));
     if (!w->far) {
         (void)!send(w->peer, bytes, len, MSG_DONTWAIT);
         return;
