@@ -142,7 +142,7 @@ class Job:
         kind, setting = self._kind, self._port
         request = kind.request(setting, rendezvous.number(self.rank)) if kind.own_device else kind.name
         return client.attach(self.name, self.rank, request, moves=self._store is not None, held=incarnation,
-                             runs=self._runs)
+                             runs=self._runs, tags=self.settings.tags)
 
     def _open_own(self, kind: PortKind, attachment: Attachment, max_frame: int) -> Port:
         return kind.open_own(self._port, rendezvous.number(self.rank), attachment.address.port, max_frame,

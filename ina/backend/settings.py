@@ -86,6 +86,8 @@ class Keys:
     check: str = key("", "how check words protect sums from rank to rank, the same for all ranks: off, sum (errors), or keyed "
                          "(forgery, too) (default: sum, where the protocol has check words and "
                          "frames leave shared memory)")
+    tags: str = key("", "whether frames to and from a switch process on another machine have tags, by which forged, changed and "
+                        "repeated ones are dropped: on or off (default: as the switch process says: on, unless it has --no-tags)")
     codec: str = key(codecs.DEFAULT, "how floats travel: any codec that does not remember (docs/guide/codecs.md), such as exact, "
                      "lanes-16 or mx-e2m1, or auto, which chooses for each tensor by measured times (auto:lanes-16: from lossy "
                      "ones, too) (default: block, and Gloo where it is faster and gives the same bits)")
@@ -158,6 +160,7 @@ class Settings:
     quiet: bool = False
     values_are_set: bool = True
     listen: str = ""
+    tags: str = ""  # "": as the switch process says
 
     def values_at(self, apart: bool) -> int:
         """Returns the integers in a packet. ``apart``: for ranks on several machines."""
@@ -187,6 +190,8 @@ class Settings:
         elif keys.check and (not protocol or protocol in protocols.names()):
             with found.errors("check"):
                 protocols.check_check(protocol or protocols.DEFAULT, keys.check)
+        if keys.tags not in ("", "on", "off"):
+            found.wrong("tags", "expected on or off")
         if keys.run_by not in RUN_BY:
             found.wrong("run_by", f"expected {' or '.join(RUN_BY)}")
         with found.errors("port"):
@@ -210,4 +215,4 @@ class Settings:
         path = Path(keys.program) if keys.program else protocols.program(protocol or protocols.DEFAULT)
         return cls(protocol, path, keys.values, keys.slots, max(cls.pool, keys.slots), keys.port, keys.codec,
                    found.is_set("codec"), keys.rate, eal, faults, keys.switch, keys.capture, keys.trace, keys.flight,
-                   keys.check, keys.run_by, keys.quiet, found.is_set("values"), keys.listen)
+                   keys.check, keys.run_by, keys.quiet, found.is_set("values"), keys.listen, keys.tags)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ina.p4.runtime import Program
 
 PORT = 5588  # of --listen
-LISTEN_TAKES = ("program", "define", "listen", "job_slots")
+LISTEN_TAKES = ("program", "define", "listen", "job_slots", "no_tags")
 NAP = 50e-6  # s: frames from sockets gather for so long, because each wake-up costs more than a frame
 # BMv2's names of levels
 LEVELS = {
@@ -56,6 +56,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     run.add_argument("--job-slots", type=whole(1, 8192), metavar="N",
                      help="with --listen: slots of each job, the packets that each of its workers has on the way, a power of two "
                      "(default: 128)")
+    run.add_argument("--no-tags", action="store_true",
+                     help="with --listen: frames of workers on other machines have no tags, so forged ones spoil sums")
     run.add_argument(
         "--grpc", "--grpc-server-addr", default="127.0.0.1:9559", metavar="HOST:PORT",
         help="where P4Runtime is served (default: %(default)s), also unix:PATH, which its user alone can open",
@@ -95,6 +97,8 @@ def _run(args: argparse.Namespace) -> int:
     from ina.p4.p4runtime.service import Server
     from ina.p4.runtime import Program, Switch
 
+    if args.no_tags:
+        raise ValueError("--no-tags: frames have tags with --listen only; leave it out")
     if args.program is None and not args.no_p4:
         raise ValueError("PROGRAM: expected a P4 source, a name of ina programs, or --no-p4")
     logging.basicConfig(level=LEVELS[args.log_level], format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -191,7 +195,8 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
               f"sums for workers with INA_SWITCH={name.removeprefix(TCP)} and the token in {tokens.where()}", flush=True)
 
     defines = [f"SLOTS={protocols.POOL}", *args.define]  # of two of a name the last one counts
-    return server.main(["--program", str(program), "--name", name, *slots, *(f"-D{define}" for define in defines)], say=say)
+    return server.main(["--program", str(program), "--name", name, *slots, *(f"-D{define}" for define in defines),
+                        *(["--no-tags"] if args.no_tags else [])], say=say)
 
 
 def listen_name(where: str) -> str:

@@ -158,6 +158,7 @@ WORKER = Number(0, MAX_WORKERS - 1)
 SIZE = Number(1, (1 << 31) - 1)
 PORT = Text(100)  # a kind of port
 PROTOCOL = Text(4096)  # a name, or the path of one's own program
+TAGS = Text(8)  # on, off; "": as the switch process says
 CHECK = Text(16)  # of protocols.CHECKS; "": the job's, or its protocol's default
 
 
@@ -204,6 +205,7 @@ class Attach:
     moves: Annotated[bool, Flag()] = False
     held: Annotated[int, Number(0, 2**32 - 1)] = 0
     runs: Annotated[bool, Flag()] = False
+    tags: Annotated[str, TAGS] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@
     admit    job workers [slots] [strict] [hosts] -> number, incarnation, life, slot_base, slots (all workers ask; the first
                                                      creates, all get the same answer, also a refusal)
     attach   job worker port [protocol] [values]  -> the worker's configuration, and the port's descriptors; whether the job is
-             [moves] [held] [runs]                   moved when a switch fails (its workers must support that); ``held``: the
+             [moves] [held] [runs] [tags]            moved when a switch fails (its workers must support that); ``held``: the
                                                      incarnation of a worker that comes back to a restarted controller;
                                                      ``runs``: it runs the job's switch itself, where it may
                                                      (shared_switches.py); the first worker decides for the job
@@ -36,6 +36,7 @@ import ipaddress
 import logging
 import math
 import os
+import secrets
 import socket
 import time
 from collections import OrderedDict
@@ -58,7 +59,7 @@ from ina.aggregation.controller.ps_client import PsClient, ServerGone
 from ina.aggregation.controller.shared_switches import SharedSwitches
 from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
-from ina.aggregation.controller.worker_ports import Plug
+from ina.aggregation.controller.worker_ports import Plug, tags_of
 from ina.aggregation.port_kinds import shm
 from ina.aggregation.worker.addresses import taken
 from ina.base import tokens
@@ -145,8 +146,8 @@ class Refusal:
 
 class Operations:
     """``failure``: why there is no switch; then it is the reply to every request. ``state``: file of jobs, for switches that
-    outlive this process. ``access``: users who may have jobs; default: this process's user, and root. Raises StateError for a
-    state that is of other switches.
+    outlive this process. ``access``: users who may have jobs; default: this process's user, and root. ``tags``: frames of workers
+    on other machines have tags, where the switches can check them. Raises StateError for a state that is of other switches.
 
     ``host``, ``controller``, ``recovery`` and ``links`` exist if ``works`` is true: without them every request but a stop is
     refused.
@@ -158,7 +159,8 @@ class Operations:
     links: LinkRecovery
 
     def __init__(self, host: SwitchHost | None, failure: str = "", job_slots: int = DEFAULT_SLOTS,
-                 state: StateFile | None = None, access: Access | None = None):
+                 state: StateFile | None = None, access: Access | None = None, tags: bool = True):
+        self.tags = tags and getattr(host, "tags", False)
         self.works, self.failure, self.job_slots = host is not None, failure, job_slots
         self.access = access or Access(os.geteuid())
         self.stopping = False
@@ -494,7 +496,10 @@ class Operations:
             if value and value != config[name]:
                 raise AdmissionError("mismatch", f"worker {worker} of job {job!r} has {name}={value}, but the switch runs "
                                                  f"{config['program']} with {name}={config[name]}; start both alike")
-        plug = self._open_port(session, request, admitted, host)
+        salt = self._salt(session, request, control := session.control())
+        if session.seal is not None and salt:
+            control = control._replace(tags=tags_of(session.seal, salt))
+        plug = self._open_port(session, request, admitted, host, control)
         fds += plug.fds
         try:
             _check_reach(session, plug)
@@ -507,18 +512,40 @@ class Operations:
         session.attached, session.moves = True, request.moves
         self.ports.setdefault(job, []).append(plug.number)
         log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, plug.number, request.port)
-        return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
+        offer = plug.offer | ({"tags": salt} if salt else {})
+        return {"port": offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
                 "incarnation": admitted.incarnation, "life": admitted.life, "slots": admitted.slots, "values": config["values"],
                 "protocol": config["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
                 "check": admitted.check, **completion.stated(admitted.rule), "key": hidden(session.seal, admitted.key),
                 "outlives": self.host.outlives, "moves": request.moves and self.recovery.can_move(admitted)}
 
-    def _open_port(self, session: Session, request: messages.Attach, job: Job, host: str) -> Plug:
+    def _salt(self, session: Session, request: messages.Attach, control: port_kinds.Control) -> str:
+        """Returns the salt of the keys of a new port's tags; "": its frames have none. Raises AdmissionError: this process says
+        otherwise than the worker."""
+        wanted = request.tags
+        if wanted not in ("", "on", "off"):
+            raise AdmissionError("invalid", f"attach: tags: expected on or off, got {wanted!r}")
+        requested, place = port_kinds.requested_kind(request.port) if self.tags or wanted == "on" else (None, "")
+        can = requested is not None and requested.tags and bool(place) and session.seal is not None
+        if wanted == "on" and not (can and self.tags):
+            reason = ("the switch process was started with --no-tags, or its switches cannot check them" if can else
+                      "frames of this port have none; those of INA_PORT=udp at INA_SWITCH=HOST:PORT do")
+            raise AdmissionError("mismatch", f"the worker asks for tags (INA_TAGS=on), but {reason}")
+        if not (can and self.tags):
+            return ""
+        here = ipaddress.ip_address(control.worker).is_loopback
+        if wanted == "off" and not here:
+            raise AdmissionError("mismatch", "the worker asks for no tags (INA_TAGS=off), but the switch process takes no frames "
+                                             "of other machines without: leave INA_TAGS out, or start the process with --no-tags")
+        return secrets.token_hex(16) if wanted == "on" or not (here or wanted) else ""
+
+    def _open_port(self, session: Session, request: messages.Attach, job: Job, host: str,
+                   control: port_kinds.Control) -> Plug:
         """Opens a worker's port, at the job's own switch if its workers run that. Raises AdmissionError, ValueError, OSError."""
         may = request.runs and request.port == shm.KIND.name and self.shared is not None and self.shared.takes(
             job, session.principal.uid, session.pid)
         if not self.run_by_workers.setdefault(job.name, may) or self.shared is None:
-            return self.host.open_port(request.port, job, request.worker, host, session.control())
+            return self.host.open_port(request.port, job, request.worker, host, control)
         if not may:
             raise AdmissionError("mismatch", f"the workers of job {job.name!r} run its switch, in memory that they share; worker "
                                              f"{request.worker} ({session.principal}) cannot, or does not ask for it: set "

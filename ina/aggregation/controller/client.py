@@ -20,6 +20,7 @@ from ina.aggregation.control_socket.channel import TCP, ChannelClosed, connect, 
 from ina.aggregation.control_socket.greeting import Refused, found
 from ina.aggregation.control_socket.messages import Malformed, printable
 from ina.aggregation.control_socket.peers import peer
+from ina.aggregation.controller.worker_ports import tags_of
 from ina.base import paths
 from ina.base.native import lib
 from ina.base.once import Once
@@ -59,6 +60,7 @@ class Attachment:
     port: dict[str, Any]
     fds: list[int]
     rule: str = completion.DEFAULT  # the job's completion rule
+    tags: port_kinds.Tags | None = field(default=None, repr=False)  # keys of the tags of frames; None: they have none
     _once: Once = field(default_factory=Once, init=False, repr=False, compare=False)
 
     def config(self, **own: Any) -> WorkerConfig:
@@ -139,7 +141,7 @@ class Client:
         return self._call("admit", job=job, workers=workers, slots=slots, strict=strict, token=self.token, check=check)[0]
 
     def attach(self, job: str, worker: int, port: str = "", protocol: str = "", values: int = 0,
-               moves: bool = False, held: int = 0, runs: bool = False) -> Attachment:
+               moves: bool = False, held: int = 0, runs: bool = False, tags: str = "") -> Attachment:
         """Attaches worker ``worker`` with a port of a kind (ina/aggregation/port_kinds; default: that which reaches the switch
         process); the caller owns the descriptors.
 
@@ -147,13 +149,13 @@ class Client:
         this worker goes on when its job is moved (ina/aggregation/worker/failover.py). ``held``: the incarnation of its previous
         attachment, where it comes back to a restarted controller. ``runs``: this worker runs the job's switch when it waits, if
         the switch process lets it (shared_switches.py); ignored unless that is a process of this one's user, whose code it then
-        runs.
+        runs. ``tags``: whether frames have tags (on, off; default: as the switch process says).
         """
         runs = runs and self._is_own_users()
         request, own = self._bring(port or port_kinds.default(elsewhere(self.name)))
         try:
             reply, fds = self._call("attach", job=job, worker=worker, port=request, token=self.token, protocol=protocol,
-                                    values=values, moves=moves, held=held, runs=runs)
+                                    values=values, moves=moves, held=held, runs=runs, **({"tags": tags} if tags else {}))
         except BaseException:
             for fd in own:
                 os.close(fd)
@@ -164,12 +166,21 @@ class Client:
             port_kinds.offered_kind(reply["port"])
             if reply["port"].get("program") and not runs:
                 raise ValueError("a switch to run that was not asked for")
+            reply["tags"] = self._tags(reply["port"].pop("tags", ""))
             reply["key"] = found(self._channel.seal, reply["key"])
             return Attachment(job=job, fds=fds, **reply)
         except (KeyError, TypeError, ValueError) as error:  # another version, perhaps
             for fd in fds:
                 os.close(fd)
             raise ControlError("invalid", f"{shown(self.name)} answers 'attach' with what is no attachment: {error}") from None
+
+    def _tags(self, salt: str) -> port_kinds.Tags | None:
+        """Returns the keys of the tags of a port that was offered; None: its frames have none. Raises ValueError."""
+        if not salt:
+            return None
+        if self._channel.seal is None:
+            raise ValueError("tags, whose keys could only come by a greeting over TCP")
+        return tags_of(self._channel.seal, salt)
 
     def ask(self, operation: str) -> dict[str, Any]:
         """Returns the reply to ``jobs``, ``switches`` or ``counters`` (api.py)."""

@@ -57,6 +57,7 @@ class EmbeddedSwitch:
     topology = None
     links = None  # its ports end at processes
     outlives = False
+    tags = True  # it can check those of frames
     packet_lifetime = 0.0  # no packet is older than the switch
 
     def __init__(self, program: Path, defines: dict[str, str], switch: Switch | None = None):
@@ -134,10 +135,10 @@ class EmbeddedSwitch:
     def counters(self) -> dict[str, Any]:
         cells, (shared, ports) = self.switch.counters(), self.shared.counters() if self.shared else ([], {})
         program = {name: sum((each[name] for each in shared), own).tolist() for name, own in cells.items()}
-        for number in self._ports:
+        for number, port in self._ports.items():
             stats = self.switch.port_stats(number)
             ports[number] = {"rx_packets": stats.rx_packets, "rx_bytes": stats.rx_bytes,
-                             "tx_packets": stats.tx_packets, "tx_bytes": stats.tx_bytes, "drops": stats.drops}
+                             "tx_packets": stats.tx_packets, "tx_bytes": stats.tx_bytes, "drops": stats.drops | port.tags}
         return {"program": program, "ports": ports}
 
     def close(self) -> None:

@@ -76,16 +76,16 @@ class Server:
     """Serves one listening socket until its starter and all clients are gone.
 
     ``failure``: why there is no switch; then it is the reply to every request. ``starts_server``: start the parameter server
-    here, if the protocol needs one. ``state`` and ``access``: as Operations's. ``token``: the socket's, required where other
-    machines reach it. Raises ValueError: it has none.
+    here, if the protocol needs one. ``state``, ``access`` and ``tags``: as Operations's. ``token``: the socket's, required where
+    other machines reach it. Raises ValueError: it has none.
     """
 
     def __init__(self, listener: socket.socket, host: SwitchHost | None, starter_fd: int = -1, starter_pidfd: int = -1,
                  failure: str = "", job_slots: int = DEFAULT_SLOTS, starts_server: bool = False, state: StateFile | None = None,
-                 access: Access | None = None, token: str = ""):
+                 access: Access | None = None, token: str = "", tags: bool = True):
         if listener.family != socket.AF_UNIX and not token:
             raise ValueError("other machines reach this socket: it needs a token (ina/base/tokens.py)")
-        self.service = Operations(host, failure, job_slots, state, access)
+        self.service = Operations(host, failure, job_slots, state, access, tags)
         self.listener, self.host, self._token = listener, host, token
         self.clients: dict[Connection, Client] = {}
         self.hurried: set[Client] = set()  # clients with a time limit
@@ -402,6 +402,7 @@ def parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--notices-fd", type=whole(0, 2**31 - 1), help="descriptor for notices to people while the switch is "
                         "made (default: standard error without a starter, else none)")
     parser.add_argument("--job-slots", type=whole(1, 8192), default=DEFAULT_SLOTS, help="slots of a job that asks for no number")
+    parser.add_argument("--no-tags", action="store_true", help="frames of workers on other machines have no tags")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     return parser
 
@@ -434,7 +435,8 @@ def main(
             listener.close()
             return 1
     server = Server(listener, host, args.starter_fd, _watched(args.starter_pid), failure, args.job_slots,
-                    starts_server=starts_server, token="" if listener.family == socket.AF_UNIX else tokens.make())
+                    starts_server=starts_server, token="" if listener.family == socket.AF_UNIX else tokens.make(),
+                    tags=not args.no_tags)
     # A signal ends the process at once: clients see the hang-up.
     signals.raising(lambda number: SystemExit(128 + number), signal.SIGINT, signal.SIGTERM)
     if args.starter_fd >= 0:

@@ -125,7 +125,8 @@ class SwitchHost(Protocol):
         """
 
     def open_port(self, kind: str, job: Job, index: int, host: str, control: Control = LOCAL) -> Plug:
-        """Opens a port for worker ``index`` of the job, which is in ``host`` (``host_of``) and asks for it over ``control``.
+        """Opens a port for worker ``index`` of the job, which is in ``host`` (``host_of``) and asks for it over ``control``: with
+        tags, where this host has the attribute ``tags``, True.
 
         Raises ValueError for an unknown kind or place, OSError.
         """

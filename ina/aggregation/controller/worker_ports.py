@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ina.aggregation import protocols
-from ina.aggregation.controller.client import Attachment
-from ina.aggregation.port_kinds import LOCAL, Control, End, Opened, offered_kind, requested_kind
+from ina.aggregation.control_socket.greeting import Seal
+from ina.aggregation.port_kinds import LOCAL, Control, End, Opened, Tags, offered_kind, requested_kind
 from ina.net.ports import Address, Faults, Port
 
+if TYPE_CHECKING:
+    from ina.aggregation.controller.client import Attachment
+
+KEY = 16  # bytes of a key of tags
 SERVER_FRAMES = 1024  # per direction of a parameter server's port, which all jobs share
 
 
@@ -38,6 +42,11 @@ def frames_for(slots: int) -> int:
     return min(4096, max(32, 2 * slots))
 
 
+def tags_of(seal: Seal, salt: str) -> Tags:
+    """Returns the keys of a port's tags, the same at both ends of the control connection; new ones for each ``salt``."""
+    return Tags(*(seal.derive(f"frames to the {end} {salt}")[:KEY] for end in ("switch", "worker")))
+
+
 def open_switch_port(kind: str, worker: Address, switch: Address, max_frame: int, frames: int,
                      control: Control = LOCAL) -> Opened:
     """Opens the switch's end of a new port of the requested kind, which holds ``frames`` of up to ``max_frame`` bytes each way.
@@ -46,18 +55,18 @@ def open_switch_port(kind: str, worker: Address, switch: Address, max_frame: int
     Raises ValueError for an unknown kind or one that this process cannot open, OSError when the system refuses.
     """
     requested, place = requested_kind(kind)
-    return requested.open_switch(End(worker, switch, max_frame, frames), place, control)
+    return requested.open_switch(End(worker, switch, max_frame, frames, control.tags), place, control)
 
 
 def open_offered_port(
-    offer: dict[str, Any], fds: list[int], own: Address, switch: Address, max_frame: int, frames: int
+    offer: dict[str, Any], fds: list[int], own: Address, switch: Address, max_frame: int, frames: int, tags: Tags | None = None
 ) -> Port:
     """Opens the far end of a port, from the switch's offer; the descriptors stay the caller's. Raises OSError, and ValueError for
     an offer that this process cannot take.
 
     ``own`` and ``switch``: both ends, as frames have them; ``max_frame`` (bytes) and ``frames``: as ``open_switch_port``'s.
     """
-    return offered_kind(offer).open_offered(offer, fds, End(own, switch, max_frame, frames))
+    return offered_kind(offer).open_offered(offer, fds, End(own, switch, max_frame, frames, tags))
 
 
 def open_worker_port(attachment: Attachment, faults: Faults | None = None,
@@ -73,7 +82,7 @@ def open_worker_port(attachment: Attachment, faults: Faults | None = None,
             port = own(max_frame)
         else:
             port = open_offered_port(attachment.port, attachment.fds, attachment.address, attachment.switch, max_frame,
-                                     frames_for(attachment.slots))
+                                     frames_for(attachment.slots), attachment.tags)
     if faults is not None:
         seed = faults.seed * 1024 + 2 * attachment.worker
         try:

@@ -15,7 +15,7 @@ import pkgutil
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,21 +27,32 @@ RTO_MIN_NETWORK = 10e-3  # retransmissions use the link, too, and the kernel's t
 
 
 @dataclass(frozen=True)
+class Tags:
+    """Keys of the tags of frames (host/net/tag.h) to the switch and to the worker, 16 bytes each."""
+
+    to_switch: bytes = field(repr=False)
+    to_worker: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
 class End:
     """One end of a port: addresses of the worker and of the switch as frames have them; it holds ``frames`` of up to
-    ``max_frame`` bytes each way."""
+    ``max_frame`` bytes each way, without the ``tags`` that they may have on the wire."""
 
     worker: Address
     switch: Address
     max_frame: int
     frames: int
+    tags: Tags | None = None
 
 
 class Control(NamedTuple):
-    """IP addresses of the ends of a worker's control connection; "": it is no connection of TCP."""
+    """IP addresses of the ends of a worker's control connection; "": it is no connection of TCP. ``tags``: keys that both ends
+    made of it for the port; None: its frames have no tags."""
 
     switch: str = ""
     worker: str = ""
+    tags: Tags | None = None
 
 
 LOCAL = Control()  # between processes of one machine
@@ -59,14 +70,15 @@ class PortKind:
     """Base of all kinds.
 
     ``help``: of the setting, in a line. ``own_device``: workers bring a device, which leads to a port that the switch has
-    already; else the switch process makes both ends. ``places``: a request may say at which place the worker is. ``needs``: what
-    else must be there where INA_SWITCH is not set; "": nothing.
+    already; else the switch process makes both ends. ``places``: a request may say at which place the worker is. ``tags``: frames
+    from and to such a place can have tags. ``needs``: what else must be there where INA_SWITCH is not set; "": nothing.
     """
 
     name: ClassVar[str]
     help: ClassVar[str]
     own_device: ClassVar[bool] = False
     places: ClassVar[bool] = False
+    tags: ClassVar[bool] = False
     needs: ClassVar[str] = ""
     rto_min: ClassVar[float]  # least RTO in seconds at the switch process of the job itself
     rto_min_network: ClassVar[float] = RTO_MIN_NETWORK  # at one that runs already, perhaps elsewhere

@@ -3,7 +3,8 @@ and one that the switch process makes for it; or through a network between addre
 
 To another machine each worker has a socket of its own at the switch's side, too. So any number of workers share a network card,
 on either side, and the kernels' routes and neighbour tables, which learn by ARP, lead the frames, through routers, too. Both
-sockets have the addresses of the control connection, which is known to reach the other end: a machine may have several.
+sockets have the addresses of the control connection, which is known to reach the other end: a machine may have several. Each
+frame has a tag there, since others may send with such an address.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ina.aggregation.port_kinds import LOCAL, Control, End, Opened, PortKind
-from ina.net.ports import Port, adopt_udp, open_udp, udp_pair
+from ina.net.ports import TAG, Port, adopt_udp, open_udp, udp_pair
 
 
 class Udp(PortKind):
     name = "udp"
     help = "udp (loopback, or the network where INA_SWITCH is HOST:PORT, or ranks are on several machines)"
     places = True
+    tags = True
     rto_min = 20e-3
 
     def offer(self, bind: tuple[str, int], peer: tuple[str, int]) -> dict[str, Any]:
@@ -62,7 +64,8 @@ class Udp(PortKind):
             own.setblocking(False)
             own.bind((control.switch, 0))
             own.connect(address)
-            return Opened(self._adopt(own.fileno(), end.worker, end.switch, end),
+            keys = (end.tags.to_switch, end.tags.to_worker) if end.tags else None
+            return Opened(self._adopt(own.fileno(), end.worker, end.switch, end, keys),
                           {"kind": self.name, "to": [*own.getsockname()]}, [])
 
     def open_offered(self, offer: Mapping[str, Any], fds: Sequence[int], end: End) -> Port:
@@ -74,11 +77,17 @@ class Udp(PortKind):
         if "to" in offer:
             with socket.socket(fileno=os.dup(fds[-1])) as own:
                 own.connect(tuple(offer["to"]))
-        return self._adopt(fds[-1], end.switch, end.worker, end)
+        return self._adopt(fds[-1], end.switch, end.worker, end, (end.tags.to_worker, end.tags.to_switch) if end.tags else None)
 
     @staticmethod
-    def _adopt(fd: int, source: Any, destination: Any, end: End) -> Port:
-        return adopt_udp(fd, source, destination, end.max_frame, end.frames)
+    def _adopt(fd: int, source: Any, destination: Any, end: End, keys: tuple[bytes, bytes] | None = None) -> Port:
+        """Opens a port over a socket; ``keys``: of the tags of frames that it receives, and of those that it sends."""
+        port = adopt_udp(fd, source, destination, end.max_frame + (TAG if keys else 0), end.frames)
+        try:
+            return port.with_tags(*keys) if keys else port
+        except OSError:
+            port.close()
+            raise
 
 
 def _address(place: str) -> tuple[str, int]:

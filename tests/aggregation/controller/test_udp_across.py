@@ -7,7 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 
 import child
@@ -37,9 +37,15 @@ END = End(worker_address(0, 0), SWITCH, 1000, 32)
 def machine():
     """``tcp:`` name of a switch process at one of the loopback's addresses, which is not the one that the kernel prefers."""
     tiers.several_processes("starts a switch process")
-    name = free_tcp_name("127.0.0.2")
-    command = [sys.executable, "-m", "ina.cli", "switch", "run", "-DVALUES=64", "--job-slots", "32", "--listen",
-               name.removeprefix("tcp:")]
+    with listening("127.0.0.2", "--job-slots", "32") as name:
+        yield name
+
+
+@contextmanager
+def listening(ip, *options):
+    """Yields the ``tcp:`` name of a switch process at an address of this machine."""
+    name = free_tcp_name(ip)
+    command = [sys.executable, "-m", "ina.cli", "switch", "run", "-DVALUES=64", "--listen", name.removeprefix("tcp:"), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"INA_TOKEN": TOKEN})
     try:
         line = process.stdout.readline()
