@@ -284,6 +284,7 @@ PROBES: dict[str, Callable[[], str]] = {
     ),
     "p4c": _command("INA_P4C", "p4c-bm2-ss"),
     "bmv2": _command("INA_SIMPLE_SWITCH", "simple_switch"),
+    "systemd": lambda: "" if shutil.which("systemd-analyze") else "no systemd-analyze on PATH",
     "curl": lambda: "" if shutil.which("curl") else "no curl on PATH",
     "simple_switch_grpc": _command("INA_SIMPLE_SWITCH_GRPC", "simple_switch_grpc"),
     "ns3": _ns3,

@@ -61,9 +61,9 @@ def test_numbers_may_differ_in_their_last_digits_only():
 
 @pytest.mark.fast
 def test_every_example_has_a_run_line():
-    folders = {path.parent for path in files(EXAMPLES, "**/*.p4", "**/*.py", "**/*.ipynb")}
-    assert {path.parent for path in READMES} == folders
-    assert all(RUN.search(path.read_text()) for path in READMES)
+    programs = {path.parent for path in files(EXAMPLES, "**/*.p4", "**/*.py", "**/*.ipynb")}
+    assert {path.parent for path in READMES} == programs | {EXAMPLES / "servers"}, "files of settings run nothing by themselves"
+    assert {path.parent for path in READMES if RUN.search(path.read_text())} == programs
 
 
 @pytest.mark.fast

@@ -45,6 +45,7 @@ from ina.base import notices, signals, tokens
 from ina.base.bounds import whole
 from ina.base.cc import BuildError
 from ina.base.error_text import reason
+from ina.base.service_manager import ServiceManager
 from ina.p4.compiler.errors import CompileError
 
 HTTP_PATIENCE = 60.0  # seconds for an HTTP client to send its request, and to read the response
@@ -77,18 +78,19 @@ class Server:
 
     ``failure``: why there is no switch; then it is the reply to every request. ``starts_server``: start the parameter server
     here, if the protocol needs one. ``state``, ``access`` and ``tags``: as Operations's. ``token``: the socket's, required where
-    other machines reach it. Raises ValueError: it has none.
+    other machines reach it. ``manager``: is told when workers can attach, and of the end. Raises ValueError: it has no token.
     """
 
     def __init__(self, listener: socket.socket, host: SwitchHost | None, starter_fd: int = -1, starter_pidfd: int = -1,
                  failure: str = "", job_slots: int = DEFAULT_SLOTS, starts_server: bool = False, state: StateFile | None = None,
-                 access: Access | None = None, token: str = "", tags: bool = True):
+                 access: Access | None = None, token: str = "", tags: bool = True, manager: ServiceManager | None = None):
         if listener.family != socket.AF_UNIX and not token:
             raise ValueError("other machines reach this socket: it needs a token (ina/base/tokens.py)")
         self.service = Operations(host, failure, job_slots, state, access, tags)
         self.listener, self.host, self._token = listener, host, token
         self.clients: dict[Connection, Client] = {}
         self.hurried: set[Client] = set()  # clients with a time limit
+        self.manager = manager or ServiceManager()
         self.selector = selectors.DefaultSelector()
         self.listener.setblocking(False)
         self._reserve = _reserved()  # a descriptor to close for a moment, in order to refuse a connection
@@ -109,6 +111,7 @@ class Server:
                                              lambda sock, pid: self._take(sock, pid, Principal(os.geteuid())), starts_server)
 
     def run(self) -> None:
+        self.manager.ready()
         while not (self.service.stopping and self.service.deserted()):
             due = self._due()
             timeout = max(0.0, due - time.monotonic()) if due else None
@@ -126,12 +129,13 @@ class Server:
             log.exception("this should not have happened; please report it. The switch process goes on")
 
     def _due(self) -> float | None:
-        times = [at for at in (self.service.due(), self._listens_at) if at]
+        times = [at for at in (self.service.due(), self._listens_at, self.manager.due()) if at]
         times += [at for client in self.hurried for at in (client.ends_at, client.connection.stuck_until) if at]
         return min(times, default=None)
 
     def _tick(self) -> None:
         """Performs work that is due by time."""
+        self.manager.tick()
         now = time.monotonic()
         if self._listens_at and now >= self._listens_at:
             self._listen()
@@ -148,6 +152,7 @@ class Server:
 
     def close(self) -> None:
         """Hangs up every client and closes the switch; saved jobs go on without this process."""
+        self.manager.stopping()
         for client in list(self.clients.values()):
             if not self.service.works or self.service.recovery.state is None:
                 self._drop(client, "")
@@ -420,6 +425,8 @@ def main(
         options.error("expected one of --name and --listen-fd")
     logging.basicConfig(stream=sys.stderr, level=logging.INFO if args.verbose else logging.WARNING,
                         format="ina switch: %(message)s")
+    # The variables of a service that starts this process by a starter are the starter's.
+    manager = ServiceManager.of() if args.starter_fd < 0 else ServiceManager()
     listener = listen(args.name) if args.name is not None else socket.socket(fileno=args.listen_fd)
 
     host: SwitchHost | None = None
@@ -436,7 +443,7 @@ def main(
             return 1
     server = Server(listener, host, args.starter_fd, _watched(args.starter_pid), failure, args.job_slots,
                     starts_server=starts_server, token="" if listener.family == socket.AF_UNIX else tokens.make(),
-                    tags=not args.no_tags)
+                    tags=not args.no_tags, manager=manager)
     # A signal ends the process at once: clients see the hang-up.
     signals.raising(lambda number: SystemExit(128 + number), signal.SIGINT, signal.SIGTERM)
     if args.starter_fd >= 0:

@@ -30,6 +30,7 @@ from ina.aggregation.controller.state import StateError, StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
 from ina.base import signals, tokens
 from ina.base.error_text import line
+from ina.base.service_manager import ServiceManager
 from ina.p4.rpc import connections as rpc
 from ina.p4.runtime.entity_error import EntityError
 from ina.worlds.deployed.remote import NoAnswer, over_p4runtime
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots: int | None, users: Collection[str] = ()) -> int:
     """Serves workers until a signal; those that connect before the switches answer wait. ``users``: who may have jobs. Raises
     what ``switches`` (but NoAnswer), listening and the state file raise."""
+    manager = ServiceManager.of()
     allowed, token = access.Access(os.geteuid(), access.users(users)), tokens.make() if elsewhere(name) else ""
     with listening(name, everybody=bool(users)) as listener:
         signals.raising(lambda _number: SystemExit(0), signal.SIGINT, signal.SIGTERM)
@@ -61,7 +63,8 @@ def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots:
         file.load()  # its errors come now, and not when the switches answer
         host = _awaited(switches)
         location = {"token": tokens.where()} if token else {}
-        server = Server(listener, host, job_slots=job_slots or DEFAULT_SLOTS, state=file, access=allowed, token=token)
+        server = Server(listener, host, job_slots=job_slots or DEFAULT_SLOTS, state=file, access=allowed, token=token,
+                        manager=manager)
         with closing(server):
             print(json.dumps({"pid": os.getpid(), "name": name, **location, **host.describe()}), flush=True)
             server.run()
