@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ina.p4.runtime import Program
 
 PORT = 5588  # of --listen
-LISTEN_TAKES = ("program", "define", "listen", "job_slots", "no_tags")
+LISTEN_ONLY = ("job_slots", "no_tags", "metrics", "metrics_token_file")
+LISTEN_TAKES = ("program", "define", "listen", *LISTEN_ONLY)
 NAP = 50e-6  # s: frames from sockets gather for so long, because each wake-up costs more than a frame
 # BMv2's names of levels
 LEVELS = {
@@ -58,6 +59,11 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                      "(default: 128)")
     run.add_argument("--no-tags", action="store_true",
                      help="with --listen: frames of workers on other machines have no tags, so forged ones spoil sums")
+    run.add_argument("--metrics", metavar="[HOST:]PORT",
+                     help="with --listen: serve /metrics for Prometheus there (HOST is 127.0.0.1 where none is named)")
+    run.add_argument("--metrics-token-file", type=Path, metavar="FILE",
+                     help="file with the token that /metrics needs, as Bearer; it is made, with mode 0600, where there is none. "
+                     "On other addresses than the loopback's there must be one")
     run.add_argument(
         "--grpc", "--grpc-server-addr", default="127.0.0.1:9559", metavar="HOST:PORT",
         help="where P4Runtime is served (default: %(default)s), also unix:PATH, which its user alone can open",
@@ -97,8 +103,9 @@ def _run(args: argparse.Namespace) -> int:
     from ina.p4.p4runtime.service import Server
     from ina.p4.runtime import Program, Switch
 
-    if args.no_tags:
-        raise ValueError("--no-tags: frames have tags with --listen only; leave it out")
+    for option in LISTEN_ONLY:
+        if getattr(args, option) not in (None, False):
+            raise ValueError(f"--{option.replace('_', '-')}: it belongs to --listen: leave it out")
     if args.program is None and not args.no_p4:
         raise ValueError("PROGRAM: expected a P4 source, a name of ina programs, or --no-p4")
     logging.basicConfig(level=LEVELS[args.log_level], format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -184,7 +191,6 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         if option not in LISTEN_TAKES and value != parser.get_default(option):
             raise ValueError(f"--listen {args.listen} takes PROGRAM, -D and options of its own only, as its ports are those of "
                              f"the workers who come, and it has its own controller: leave --{option.replace('_', '-')} out")
-    slots = [] if args.job_slots is None else ["--job-slots", str(args.job_slots)]
     if args.job_slots and args.job_slots & (args.job_slots - 1):
         raise ValueError(f"--job-slots {args.job_slots}: expected a power of two")
     name = listen_name(args.listen)
@@ -193,10 +199,16 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     def say(about: dict[str, Any]) -> None:
         print(f"{Path(about['program']).name} ({about['protocol']}, {about['values']} values a packet, {about['slots']} slots) "
               f"sums for workers with INA_SWITCH={name.removeprefix(TCP)} and the token in {tokens.where()}", flush=True)
+        if "metrics" in about:
+            print(f"metrics for Prometheus: {about['metrics']}", flush=True)
 
-    defines = [f"SLOTS={protocols.POOL}", *args.define]  # of two of a name the last one counts
-    return server.main(["--program", str(program), "--name", name, *slots, *(f"-D{define}" for define in defines),
-                        *(["--no-tags"] if args.no_tags else [])], say=say)
+    if args.metrics_token_file is not None and args.metrics is None:
+        raise ValueError("--metrics-token-file: it belongs to --metrics [HOST:]PORT")
+    options = [f"-D{define}" for define in (f"SLOTS={protocols.POOL}", *args.define)]  # of two of a name the last one counts
+    options += [f"--{option.replace('_', '-')}={value}" for option in LISTEN_ONLY
+                if (value := getattr(args, option)) not in (None, False, True)]
+    options += ["--no-tags"] if args.no_tags else []
+    return server.main(["--program", str(program), "--name", name, *options], say=say)
 
 
 def listen_name(where: str) -> str:

@@ -16,8 +16,9 @@ from dash_page import TOKEN, serving  # noqa: E402
 from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
 
 from ina.aggregation.controller.client import ControlError, start_server  # noqa: E402
+from ina.aggregation.controller.metrics import CONTENT, exposition  # noqa: E402
 from ina.base import paths  # noqa: E402
-from ina.dash.metrics import CONTENT, Metrics, exposition  # noqa: E402
+from ina.dash.metrics import Metrics  # noqa: E402
 
 LOOK = {
     "seconds": 0.25,

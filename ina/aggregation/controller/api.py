@@ -1,7 +1,8 @@
 """Operations of the controller's process, for both of its protocols (server.py, http.py).
 
     ping                                          -> pid, server (the parameter server's, 0: none), program, source_hash,
-                                                     protocol, values, slots, free_slots
+                                                     protocol, values, slots, free_slots, version (of ina), wire, process (what
+                                                     it uses of the machine: ina/base/own_process.py)
     join     job worker                           -> this connection is that worker of that job: its end is reported
     admit    job workers [slots] [strict] [hosts] -> number, incarnation, life, slot_base, slots (all workers ask; the first
                                                      creates, all get the same answer, also a refusal)
@@ -45,6 +46,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
+from ina import __version__
 from ina.aggregation import completion, port_kinds, protocols
 from ina.aggregation.control_socket import messages
 from ina.aggregation.control_socket.channel import Channel
@@ -62,7 +64,7 @@ from ina.aggregation.controller.switch_host import SwitchHost
 from ina.aggregation.controller.worker_ports import Plug, tags_of
 from ina.aggregation.port_kinds import shm
 from ina.aggregation.worker.addresses import taken
-from ina.base import tokens
+from ina.base import own_process, tokens
 from ina.base.native import lib
 
 JOINING = 30.0  # seconds for all workers of a job in a network to join
@@ -306,7 +308,7 @@ class Operations:
     def ping(self, session: Session, fds: list[int], request: messages.Ping) -> dict[str, Any]:
         server = self.upstream.pid if self.upstream and self.upstream.ready else 0
         return {"pid": os.getpid(), "server": server, "free_slots": self.controller.free_slots(),
-                "wire": lib.INA_WIRE_VERSION, **self.host.describe()}
+                "wire": lib.INA_WIRE_VERSION, "version": __version__, "process": own_process.used(), **self.host.describe()}
 
     def jobs(self, session: Session, fds: list[int], request: messages.Jobs) -> dict[str, Any]:
         """``jobs``: by name, each job's resources at its switches, and its connected workers."""

@@ -101,16 +101,16 @@ def answer(service: Operations, session: Session, data: bytes, names: Collection
             return None
         check_browser(request, names)
     except AdmissionError as error:
-        return _error(error.code, str(error))
+        return refused(error.code, str(error))
     except ValueError as error:
-        return _error("invalid", str(error))
+        return refused("invalid", str(error))
     client = Session(session.pid, lambda message, fds: None, session.principal)
     try:
         return response(HTTPStatus.OK, _answer(service, request, client))
     except NotYet as error:
-        return _error("invalid", f'the answer would wait for {error}; say "hosts", one for each worker')
+        return refused("invalid", f'the answer would wait for {error}; say "hosts", one for each worker')
     except Exception as error:
-        return _error(*explain(error, f"{request.method} {request.path[:64]!r}"))
+        return refused(*explain(error, f"{request.method} {request.path[:64]!r}"))
 
 
 def bearer(data: bytes) -> str | None:
@@ -172,12 +172,22 @@ def _answer(service: Operations, request: Request, session: Session) -> dict[str
     return service.call(session, [], messages.parse({"op": "end", "job": name, "token": token}))
 
 
-def _error(code: str, text: str) -> bytes:
+def refused(code: str, text: str) -> bytes:
+    """Formats the response to a request that is refused."""
     return response(STATUS.get(code, HTTPStatus.BAD_REQUEST), {"code": code, "error": text})
 
 
 def response(status: HTTPStatus, content: dict[str, Any], more: str = "") -> bytes:
     """Formats a response. ``more``: headers."""
-    body = json.dumps(content, indent=2).encode() + b"\n"
-    head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return _formatted(status, json.dumps(content, indent=2) + "\n", "application/json", more)
+
+
+def text_response(text: str, kind: str) -> bytes:
+    """Formats a response with a text of a content type."""
+    return _formatted(HTTPStatus.OK, text, kind, "")
+
+
+def _formatted(status: HTTPStatus, text: str, kind: str, more: str) -> bytes:
+    body = text.encode()
+    head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
     return (head + more).encode() + b"Connection: close\r\n\r\n" + body

@@ -35,9 +35,10 @@ from ina.aggregation.control_socket.channel import ChannelClosed, keep_alive, li
 from ina.aggregation.control_socket.connection import CHUNK, UNREAD, Connection
 from ina.aggregation.control_socket.greeting import MOST, Callee, Refused
 from ina.aggregation.control_socket.peers import peer
-from ina.aggregation.controller import http
+from ina.aggregation.controller import http, metrics_door
 from ina.aggregation.controller.access import Access, Principal, Role
 from ina.aggregation.controller.api import DEFAULT_SLOTS, Operations, Session
+from ina.aggregation.controller.metrics_door import NOBODY, MetricsDoor
 from ina.aggregation.controller.ps_client import PsClient
 from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
@@ -68,6 +69,7 @@ class Client:
     pidfd: int  # -1: the process cannot be watched
     trusted: bool
     greeting: Callee | None = None
+    door: MetricsDoor | None = None  # by which it came; None: by the control socket
     lines: bool | None = None  # protocol: JSON lines, or HTTP; None: nothing received yet
     answered: bool = False  # HTTP: to be closed once the response is read
     ends_at: float = 0.0  # monotonic seconds of its time limit; 0: none
@@ -78,16 +80,18 @@ class Server:
 
     ``failure``: why there is no switch; then it is the reply to every request. ``starts_server``: start the parameter server
     here, if the protocol needs one. ``state``, ``access`` and ``tags``: as Operations's. ``token``: the socket's, required where
-    other machines reach it. ``manager``: is told when workers can attach, and of the end. Raises ValueError: it has no token.
+    other machines reach it. ``manager``: is told when workers can attach, and of the end. ``metrics``: a socket for Prometheus.
+    Raises ValueError: it has no token.
     """
 
     def __init__(self, listener: socket.socket, host: SwitchHost | None, starter_fd: int = -1, starter_pidfd: int = -1,
                  failure: str = "", job_slots: int = DEFAULT_SLOTS, starts_server: bool = False, state: StateFile | None = None,
-                 access: Access | None = None, token: str = "", tags: bool = True, manager: ServiceManager | None = None):
+                 access: Access | None = None, token: str = "", tags: bool = True, manager: ServiceManager | None = None,
+                 metrics: MetricsDoor | None = None):
         if listener.family != socket.AF_UNIX and not token:
             raise ValueError("other machines reach this socket: it needs a token (ina/base/tokens.py)")
         self.service = Operations(host, failure, job_slots, state, access, tags)
-        self.listener, self.host, self._token = listener, host, token
+        self.listener, self.host, self._token, self.metrics = listener, host, token, metrics
         self.clients: dict[Connection, Client] = {}
         self.hurried: set[Client] = set()  # clients with a time limit
         self.manager = manager or ServiceManager()
@@ -160,6 +164,8 @@ class Server:
                 client.connection.hang_up()
         self.selector.close()
         self.listener.close()
+        if self.metrics:
+            self.metrics.listener.close()
         if self._reserve >= 0:
             os.close(self._reserve)
         if self.service.upstream:
@@ -176,17 +182,21 @@ class Server:
 
     def _listen(self) -> None:
         self._listens_at = 0.0
-        self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
+        self.selector.register(self.listener, selectors.EVENT_READ, lambda: self._accept(self.listener))
+        if door := self.metrics:
+            self.selector.register(door.listener, selectors.EVENT_READ, lambda: self._accept(door.listener, door))
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket, door: MetricsDoor | None = None) -> None:
         try:
-            sock, _ = self.listener.accept()
+            sock, _ = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):  # it has gone already
             return
         except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._turn_away(error):
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._turn_away(listener, error):
                 self._log_full(f"no connections are taken for {PAUSE:g} s: {error.strerror}")
                 self.selector.unregister(self.listener)
+                if self.metrics:
+                    self.selector.unregister(self.metrics.listener)
                 self._listens_at = time.monotonic() + PAUSE
             return
         if sock.fileno() >= most_descriptors():
@@ -194,8 +204,8 @@ class Server:
             return
         if sock.family != socket.AF_UNIX:
             keep_alive(sock)
-            pid, principal = 0, Principal(None)
-            mute = [client for client in self.clients.values() if not client.trusted]
+            pid, principal = 0, NOBODY if door else Principal(None)
+            mute = [client for client in self.clients.values() if not client.trusted and client.door is door]
             if len(mute) >= SHARE:  # a client with a token sends it at once: others cannot keep it out
                 self._drop(mute[0], "")
         else:
@@ -206,16 +216,16 @@ class Server:
                 self._refuse(sock, f"{principal} has {SHARE} connections, and may not have more")
                 return
         self._is_full = False
-        self._take(sock, pid, principal)
+        self._take(sock, pid, principal, door)
 
-    def _turn_away(self, error: OSError) -> bool:
+    def _turn_away(self, listener: socket.socket, error: OSError) -> bool:
         """Accepts a connection with the reserved descriptor, and refuses it; returns False if it could not."""
         if self._reserve < 0:
             self._reserve = _reserved()
             return False
         os.close(self._reserve)
         try:
-            sock, _ = self.listener.accept()
+            sock, _ = listener.accept()
             self._refuse(sock, f"it cannot open another connection: {error.strerror}")
         except BlockingIOError:  # it has gone again
             return True
@@ -238,11 +248,11 @@ class Server:
             log.warning("connections are refused: %s", cause)
         self._is_full = True
 
-    def _take(self, sock: socket.socket, pid: int, principal: Principal) -> Session | None:
+    def _take(self, sock: socket.socket, pid: int, principal: Principal, door: MetricsDoor | None = None) -> Session | None:
         """Adds a connection of process ``pid``; returns None if it cannot be served."""
         pidfd = _watched(pid)
         connection = Connection(sock, self._interest)
-        client = Client(connection, Session(pid, connection.send, principal, sock), pidfd, trusted=sock.family == socket.AF_UNIX)
+        client = Client(connection, Session(pid, connection.send, principal, sock), pidfd, sock.family == socket.AF_UNIX, door)
         try:
             self.selector.register(sock, selectors.EVENT_READ, lambda: self._serve(client))
             if pidfd >= 0:
@@ -286,6 +296,9 @@ class Server:
     def _answer(self, client: Client) -> None:
         """Answers the requests that have arrived completely, as long as the client reads the answers. Raises ChannelClosed."""
         connection = client.connection
+        if client.door:
+            self._show(client, client.door)
+            return
         if client.lines is None and connection.text:
             client.lines = not http.looks_like(connection.text[0])
             if not client.lines:
@@ -302,6 +315,15 @@ class Server:
             if response is not None:
                 connection.put(response, [])
         if client.answered and not connection.is_stuck:
+            self._drop(client, "")
+
+    def _show(self, client: Client, door: MetricsDoor) -> None:
+        """Answers a client of the socket for Prometheus, which is never trusted: it has a time limit."""
+        if not client.answered and (response := metrics_door.answer(door, self.service, client.session,
+                                                                    bytes(client.connection.text))) is not None:
+            client.answered = True
+            client.connection.put(response, [])
+        if client.answered and not client.connection.is_stuck:
             self._drop(client, "")
 
     def _greet(self, client: Client) -> bool:
@@ -406,6 +428,8 @@ def parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--starter-pid", type=whole(0, 2**31 - 1), default=0, help="process whose end counts as the starter's")
     parser.add_argument("--notices-fd", type=whole(0, 2**31 - 1), help="descriptor for notices to people while the switch is "
                         "made (default: standard error without a starter, else none)")
+    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve /metrics for Prometheus there")
+    parser.add_argument("--metrics-token-file", type=Path, metavar="FILE", help="file with the token that /metrics needs")
     parser.add_argument("--job-slots", type=whole(1, 8192), default=DEFAULT_SLOTS, help="slots of a job that asks for no number")
     parser.add_argument("--no-tags", action="store_true", help="frames of workers on other machines have no tags")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
@@ -428,6 +452,7 @@ def main(
     # The variables of a service that starts this process by a starter are the starter's.
     manager = ServiceManager.of() if args.starter_fd < 0 else ServiceManager()
     listener = listen(args.name) if args.name is not None else socket.socket(fileno=args.listen_fd)
+    door = metrics_door.opened(args.metrics, args.name or "", args.metrics_token_file) if args.metrics else None
 
     host: SwitchHost | None = None
     failure, starts_server = "", True
@@ -443,14 +468,16 @@ def main(
             return 1
     server = Server(listener, host, args.starter_fd, _watched(args.starter_pid), failure, args.job_slots,
                     starts_server=starts_server, token="" if listener.family == socket.AF_UNIX else tokens.make(),
-                    tags=not args.no_tags, manager=manager)
+                    tags=not args.no_tags, manager=manager, metrics=door)
+    if door and host:
+        metrics_door.prepare(server.service)
     # A signal ends the process at once: clients see the hang-up.
     signals.raising(lambda number: SystemExit(128 + number), signal.SIGINT, signal.SIGTERM)
     if args.starter_fd >= 0:
         # A Ctrl-C at the terminal is meant for the job; this process ends with it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     if host:
-        say({"pid": os.getpid(), "name": args.name, **host.describe()})
+        say({"pid": os.getpid(), "name": args.name, **host.describe(), **({"metrics": door.address} if door else {})})
     try:
         server.run()
     finally:

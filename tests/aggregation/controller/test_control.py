@@ -286,7 +286,7 @@ def test_all_that_a_process_sent_before_it_ended_is_heard(monkeypatch):
     monkeypatch.setattr(server.service, "hear", lambda session, line: requests.append(line))
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect("\0" + name)
-        server._accept()
+        server._accept(server.listener)
         sock.sendall(b"\n".join(lines) + b"\n")
         (client,) = server.clients.values()
         server._ended(client)
