@@ -6,11 +6,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ina.base import signals
+from ina.base import logs, signals
 from ina.base.bounds import whole
 from ina.cli.errors import reported
 from ina.cli.p4 import externs, preprocessing
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 PORT = 5588  # of --listen
 LISTEN_ONLY = ("job_slots", "no_tags", "metrics", "metrics_token_file")
-LISTEN_TAKES = ("program", "define", "listen", *LISTEN_ONLY)
+LISTEN_TAKES = ("program", "define", "listen", "log", "log_level", *LISTEN_ONLY)
 NAP = 50e-6  # s: frames from sockets gather for so long, because each wake-up costs more than a frame
 # BMv2's names of levels
 LEVELS = {
@@ -83,6 +82,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     )
     run.add_argument("--pcap", nargs="?", const=Path("."), type=Path, metavar="FOLDER", help="capture each port's frames there")
     run.add_argument("-L", "--log-level", choices=LEVELS, default="info", help="how much to tell (default: %(default)s)")
+    run.add_argument("--log", choices=logs.FORMS, default=logs.FORMS[0],
+                     help="form of the log on standard error: json has an object for each event (default: %(default)s)")
     run.set_defaults(main=reported(lambda args: _run(args) if args.listen is None else _listen(args, run)))
 
 
@@ -108,7 +109,7 @@ def _run(args: argparse.Namespace) -> int:
             raise ValueError(f"--{option.replace('_', '-')}: it belongs to --listen: leave it out")
     if args.program is None and not args.no_p4:
         raise ValueError("PROGRAM: expected a P4 source, a name of ina programs, or --no-p4")
-    logging.basicConfig(level=LEVELS[args.log_level], format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logs.begin(args.log, LEVELS[args.log_level])
     logging.getLogger("grpc._common").addFilter(one_line)
     ports = dict(parse_interface(text) for text in args.interface)
     if len(ports) != len(args.interface):
@@ -205,6 +206,7 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if args.metrics_token_file is not None and args.metrics is None:
         raise ValueError("--metrics-token-file: it belongs to --metrics [HOST:]PORT")
     options = [f"-D{define}" for define in (f"SLOTS={protocols.POOL}", *args.define)]  # of two of a name the last one counts
+    options += ["--log", args.log, f"--log-level={LEVELS[args.log_level]}"]
     options += [f"--{option.replace('_', '-')}={value}" for option in LISTEN_ONLY
                 if (value := getattr(args, option)) not in (None, False, True)]
     options += ["--no-tags"] if args.no_tags else []

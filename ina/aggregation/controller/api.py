@@ -65,6 +65,7 @@ from ina.aggregation.controller.worker_ports import Plug, tags_of
 from ina.aggregation.port_kinds import shm
 from ina.aggregation.worker.addresses import taken
 from ina.base import own_process, tokens
+from ina.base.logs import event
 from ina.base.native import lib
 
 JOINING = 30.0  # seconds for all workers of a job in a network to join
@@ -113,6 +114,13 @@ class Session:
         if self.sock is None or self.sock.family == socket.AF_UNIX:
             return port_kinds.LOCAL
         return port_kinds.Control(*(_unmapped(end[0]) for end in (self.sock.getsockname(), self.sock.getpeername())))
+
+    def shown_address(self) -> str:
+        """Returns the client's IP address for a log; "": it is a process of this machine, or gone, and the kernel knows it no
+        more."""
+        with suppress(OSError):
+            return self.control().worker
+        return ""
 
 
 class NotYet(Exception):
@@ -228,6 +236,9 @@ class Operations:
                 session.send(_refusal("timeout", f"{_name(request)}: waited {JOINING:g} s for {error}"), [])
         except Exception as error:
             code, text = explain(error, _name(request))
+            about = {"job": request.job} if isinstance(request, messages.OfJob) else {}
+            event(log, logging.INFO, "request_refused", f"refused ({code}): {text}", op=_name(request), code=code, reason=text,
+                  address=session.shown_address(), **about)
             session.send(_refusal(code, text), [])
             if code == "internal":  # its effects are unknown: the connection and its job end, and nothing else
                 if session.job and not session.released:
@@ -250,7 +261,7 @@ class Operations:
         now = time.monotonic()
         for job, lease in list(self.leases.items()):
             if lease.until <= now:
-                log.warning("job %s is over: nobody has joined it for %g s", job, LEASE)
+                event(log, logging.WARNING, "job_unjoined", f"nobody has joined job {job} for {LEASE:g} s: it is over", job=job)
                 self.over(job)
         if self.works:
             self.links.tick()
@@ -421,8 +432,9 @@ class Operations:
                 raise
             if not any(True for _ in self.members(job)):
                 self.leases[job] = Lease(session, time.monotonic() + LEASE)
-            log.info("job %s: number %d, life %d, incarnation %d, %d workers, %d slots at %s", job, admitted.number,
-                     admitted.life, admitted.incarnation, workers, slots, ", ".join(admitted.branches))
+            event(log, logging.INFO, "job_admitted", f"job {job}: number {admitted.number}, life {admitted.life}, incarnation "
+                  f"{admitted.incarnation}, {workers} workers, {slots} slots at {', '.join(admitted.branches)}", job=job,
+                  number=admitted.number, workers=workers, slots=slots, switches=list(admitted.branches))
         elif (admitted.workers, admitted.slots, admitted.strict) != (workers, slots, strict):
             raise AdmissionError("mismatch", f"job {job!r} was admitted with {admitted.workers} workers, "
                                              f"{admitted.slots} slots, strict={admitted.strict}; this worker asks for "
@@ -513,7 +525,9 @@ class Operations:
         self._enter(session, request, host)
         session.attached, session.moves = True, request.moves
         self.ports.setdefault(job, []).append(plug.number)
-        log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, plug.number, request.port)
+        event(log, logging.INFO, "worker_attached",
+              f"job {job}: worker {worker} is process {session.pid} at port {plug.number} ({request.port})", job=job,
+              worker=worker, process=session.pid, port=plug.number, kind=request.port, address=session.shown_address())
         offer = plug.offer | ({"tags": salt} if salt else {})
         return {"port": offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
                 "incarnation": admitted.incarnation, "life": admitted.life, "slots": admitted.slots, "values": config["values"],
@@ -575,6 +589,7 @@ class Operations:
             self.left[job].discard(worker)
             raise
         session.released = True
+        event(log, logging.INFO, "worker_left", f"worker {worker} of job {job} has left", job=job, worker=worker)
         for other in [member for member in self.members(job) if member is not session]:
             other.send({"event": "left", "worker": worker, "pid": session.pid}, [])
         self.over(job)
@@ -619,7 +634,7 @@ class Operations:
         upstream.lost()
         if cause:
             reason = f"the parameter server (process {session.pid}) is lost: {cause}"
-            log.warning("%s", reason)
+            event(log, logging.WARNING, "server_lost", reason, reason=cause, process=session.pid)
             for job in list(self.controller.jobs):
                 self.fail(job, reason)
 
@@ -643,7 +658,8 @@ class Operations:
             reason = f"worker {session.index} of job {session.job!r} (process {session.pid}) is lost: {cause}"
             if self._switch_died(session.job, session.index):
                 reason += "; it ran the job's switch, whose sums nobody can vouch for any more"
-            log.warning("%s", reason)
+            event(log, logging.WARNING, "worker_lost", reason, job=session.job, worker=session.index, process=session.pid,
+                  reason=cause)
             self.fail(session.job, reason, session.index)
         self.over(session.job)
 
@@ -656,6 +672,7 @@ class Operations:
         """Fails the job: its workers get the reason, and are hung up after GRACE, so that results in flight arrive. ``lost``: the
         worker that has ended."""
         self.remember_failure(job, self.tokens.get(job, ""), reason)
+        event(log, logging.WARNING, "job_failed", f"job {job} has failed: {reason}", job=job, reason=reason)
         for member in self.members(job):
             member.send({"event": "failed", "reason": reason} | ({} if lost is None else {"lost": lost}), [])
             member.hang_up_at = member.hang_up_at or time.monotonic() + GRACE
@@ -701,7 +718,7 @@ class Operations:
             self.upstream.remove(ended.number)
         self.close_ports(ended)
         self.recovery.save_or_later()
-        log.info("job %s is over", job)
+        event(log, logging.INFO, "job_over", f"job {job} is over", job=job)
 
     def close_ports(self, job: Job) -> None:
         for port in self.ports.pop(job.name, []):

@@ -21,6 +21,7 @@ from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug
 from ina.aggregation.entries import Parent
+from ina.base.logs import event
 
 CALL = 20.0  # seconds for an answer
 END = 5.0  # seconds from the hang-up until a parameter server is killed
@@ -88,7 +89,8 @@ class PsClient:
         switch, plug = open_port()
         self._controller.servers[switch] = Parent(plug.number, plug.address, plug.switch)
         self.session, self._channel, self.pid, self.number, self.ready = session, channel, pid, plug.number, True
-        log.info("process %d is the parameter server at port %d of %s", pid, plug.number, switch)
+        event(log, logging.INFO, "server_attached", f"process {pid} is the parameter server at port {plug.number} of {switch}",
+              process=pid, port=plug.number, switch=switch)
         return {"port": plug.offer, "address": astuple(plug.address), "switch": astuple(plug.switch), "frames": SERVER_FRAMES,
                 "protocol": self._controller.program.name, "values": self._values}, plug.fds
 

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ina import __version__
 from ina.aggregation.control_socket.channel import ChannelClosed, keep_alive, listen
 from ina.aggregation.control_socket.connection import CHUNK, UNREAD, Connection
 from ina.aggregation.control_socket.greeting import MOST, Callee, Refused
@@ -42,10 +43,11 @@ from ina.aggregation.controller.metrics_door import NOBODY, MetricsDoor
 from ina.aggregation.controller.ps_client import PsClient
 from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
-from ina.base import notices, signals, tokens
+from ina.base import logs, notices, signals, tokens
 from ina.base.bounds import whole
 from ina.base.cc import BuildError
 from ina.base.error_text import reason
+from ina.base.logs import event
 from ina.base.service_manager import ServiceManager
 from ina.p4.compiler.errors import CompileError
 
@@ -54,6 +56,7 @@ HEADROOM = 64  # descriptors reserved for ports of workers, the state file, swit
 SHARE = 64  # connections of a user other than the switch's owner and root, and of all clients without a token
 LAST_WORDS = 1 << 18  # bytes to read from an ended process: more than its socket holds
 GREETING = 60.0  # seconds to send the socket's token
+STRANGERS = 10.0  # seconds between lines of the log about clients without the token
 PAUSE = 1.0  # seconds without accepting connections, after the system had no resources for one
 
 log = logging.getLogger(__name__)
@@ -102,6 +105,7 @@ class Server:
         self.names = {str(bound[0])}  # names by which clients reach it
         self._listens_at = 0.0  # monotonic seconds when to accept connections again; 0: now
         self._is_full = False
+        self._strangers, self._strangers_at = 0, 0.0  # clients without the token since the last line; when is the next
         self._listen()
         if starter_fd >= 0:
             self.selector.register(starter_fd, selectors.EVENT_READ, lambda: self._starter_gone(starter_fd))
@@ -245,7 +249,7 @@ class Server:
     def _log_full(self, cause: str) -> None:
         """Logs once that connections are refused, not for each."""
         if not self._is_full:
-            log.warning("connections are refused: %s", cause)
+            event(log, logging.WARNING, "connections_refused", f"connections are refused: {cause}", reason=cause)
         self._is_full = True
 
     def _take(self, sock: socket.socket, pid: int, principal: Principal, door: MetricsDoor | None = None) -> Session | None:
@@ -348,6 +352,7 @@ class Server:
                     client.trusted, client.ends_at = True, 0.0
                     self.hurried.discard(client)
         except Refused as error:
+            self._log_stranger(client.session.shown_address())
             connection.send({"event": "refused", "code": error.code, "reason": str(error)}, [])
             self._drop(client, "")
         return client.trusted
@@ -362,9 +367,19 @@ class Server:
             return False
         client.trusted = tokens.is_same(token, self._token)
         if not client.trusted:
+            self._log_stranger(client.session.shown_address())
             client.connection.put(http.unauthorised(), [])
             self._drop(client, "")
         return client.trusted
+
+    def _log_stranger(self, address: str) -> None:
+        """Logs a client without the token, but no more than one in STRANGERS seconds: anyone can come as often as they like."""
+        self._strangers += 1
+        if time.monotonic() < self._strangers_at:
+            return
+        event(log, logging.WARNING, "token_refused", f"a client at {address} has no token of this socket ({self._strangers} such "
+              "since the last line of this kind)", address=address, count=self._strangers)
+        self._strangers, self._strangers_at = 0, time.monotonic() + STRANGERS
 
     def _ended(self, client: Client) -> None:
         """Handles the end of a client's process, after what it had sent: it may have joined a job, whose workers wait for it."""
@@ -433,6 +448,8 @@ def parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--job-slots", type=whole(1, 8192), default=DEFAULT_SLOTS, help="slots of a job that asks for no number")
     parser.add_argument("--no-tags", action="store_true", help="frames of workers on other machines have no tags")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
+    parser.add_argument("--log-level", type=whole(0, logging.CRITICAL + 1), help="level of Python's logging (default: by -v)")
+    parser.add_argument("--log", choices=logs.FORMS, help="log with times, as text or as JSON (ina/base/logs.py)")
     return parser
 
 
@@ -447,8 +464,11 @@ def main(
     args = options.parse_args(argv)
     if (args.name is None) == (args.listen_fd is None):
         options.error("expected one of --name and --listen-fd")
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO if args.verbose else logging.WARNING,
-                        format="ina switch: %(message)s")
+    level = args.log_level if args.log_level is not None else logging.INFO if args.verbose else logging.WARNING
+    if args.log:
+        logs.begin(args.log, level)
+    else:
+        logging.basicConfig(stream=sys.stderr, level=level, format="ina switch: %(message)s")
     # The variables of a service that starts this process by a starter are the starter's.
     manager = ServiceManager.of() if args.starter_fd < 0 else ServiceManager()
     listener = listen(args.name) if args.name is not None else socket.socket(fileno=args.listen_fd)
@@ -477,10 +497,14 @@ def main(
         # A Ctrl-C at the terminal is meant for the job; this process ends with it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     if host:
+        event(log, logging.INFO, "ready", f"process {os.getpid()} of ina {__version__} sums for workers at {args.name}",
+              name=args.name, version=__version__, process=os.getpid(), **host.describe())
         say({"pid": os.getpid(), "name": args.name, **host.describe(), **({"metrics": door.address} if door else {})})
     try:
         server.run()
     finally:
+        jobs = len(server.service.controller.jobs) if host else 0
+        event(log, logging.INFO, "stopping", f"process {os.getpid()} ends", jobs=jobs)
         server.close()
     return 1 if failure else 0
 
