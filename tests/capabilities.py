@@ -264,6 +264,8 @@ PROBES: dict[str, Callable[[], str]] = {
     "torch": _module("torch"),
     "ml_dtypes": _module("ml_dtypes"),
     "shtab": _module("shtab"),
+    "yaml": _module("yaml"),
+    "promtool": lambda: "" if shutil.which("promtool") else "no promtool on PATH",
     "prometheus_client": _module("prometheus_client"),
     "groff": lambda: "" if shutil.which("groff") else "no groff on PATH",
     "cuda": _cuda,

@@ -25,8 +25,8 @@ LEAST = {
     capability: mark
     for mark, capabilities in {
         "build": ("cc", "gcc-x86-64", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "sanitizers", "thread-sanitizer",
-                  "clang-fuzzer", "atheris", "repository", "curl", "systemd", "tshark", "ray", "torch-users", "deepspeed",
-                  "finsy", "p4runtime-shell", "p4runtime-package", "notebooks", "groff", "browser", "chromium"),
+                  "clang-fuzzer", "atheris", "repository", "curl", "systemd", "promtool", "tshark", "ray", "torch-users",
+                  "deepspeed", "finsy", "p4runtime-shell", "p4runtime-package", "notebooks", "groff", "browser", "chromium"),
         "root": ("root", "netns", "tc", "mininet", "af-xdp", "tun"),
         "hardware": ("dpdk", "dpdk-testpmd", "p4c", "p4c-samples", "bmv2", "simple_switch_grpc", "ns3", "cuda", "p4c-tofino",
                      "bfrt-client", "ptf", "switchml-controller", "switchml-p4", "p4-examples", "tna-programs", "bf-p4c"),
