@@ -31,10 +31,10 @@ class Images(Task):
         matrices = (KERNEL**2, first), (KERNEL**2 * first, second), (4 * second, self.hidden), (self.hidden, CLASSES)
         object.__setattr__(self, "_shapes", tuple(each for shape in matrices for each in (shape, shape[1:])))
 
-    @property
+    @cached_property
     def deep(self) -> int:
         """Number of the first parameter of deep layers, the full ones: those before it are of convolutions."""
-        return sum(int(np.prod(shape)) for shape in self._shapes[:4])
+        return self._ends[3]
 
     def _drawn(self, rng: np.random.Generator) -> np.ndarray:
         parts = [rng.standard_normal(shape) * np.sqrt(2 / shape[0]) if len(shape) == 2 else np.zeros(shape)

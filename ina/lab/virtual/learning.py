@@ -7,6 +7,8 @@ of one seed. Parameters and updates are flat float32 vectors, as they travel.
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -34,14 +36,14 @@ class Task:
         shapes = (FEATURES, self.hidden), (self.hidden,), (self.hidden, CLASSES), (CLASSES,)
         object.__setattr__(self, "_shapes", shapes)
 
-    @property
+    @cached_property
     def parameters(self) -> int:
-        return sum(int(np.prod(shape)) for shape in self._shapes)
+        return self._ends[-1]
 
-    @property
+    @cached_property
     def deep(self) -> int:
         """Number of the first parameter of deep layers: those behind the hidden one."""
-        return sum(int(np.prod(shape)) for shape in self._shapes[:2])
+        return self._ends[1]
 
     def initial(self) -> np.ndarray:
         """Returns the parameters that all workers begin with."""
@@ -74,9 +76,14 @@ class Task:
         parts = [rng.standard_normal(shape) / np.sqrt(shape[0]) if len(shape) == 2 else np.zeros(shape) for shape in self._shapes]
         return np.concatenate([part.ravel() for part in parts]).astype(np.float32)
 
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Numbers of the parameters behind each layer's weights and biases."""
+        return list(itertools.accumulate(math.prod(shape) for shape in self._shapes))
+
     def _split(self, parameters: np.ndarray) -> list[np.ndarray]:
-        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
-        return [part.reshape(shape) for part, shape in zip(np.split(parameters, ends[:-1]), self._shapes, strict=True)]
+        return [parameters[end - math.prod(shape) : end].reshape(shape)
+                for end, shape in zip(self._ends, self._shapes, strict=True)]
 
     def _forward(self, parameters: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         into, bias, out, last = self._split(parameters)
