@@ -1,7 +1,7 @@
 """The key-value parameter server in virtual time: exact sums whatever servers die, leave and join; bounds, bytes and replays."""
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from ina.lab.virtual.parameter_server.server import Rules, Server
 from ina.lab.virtual.parameter_server.worker import Plan, StaleRead, Worker
 from ina.lab.virtual.timeline import Timeline
 from ina.lab.virtual.virtual_network import WrongSum
+from ina.net.ports import PS
 from ina.worlds.virtual.network import EndOfTime
 
 pytestmark = pytest.mark.build
@@ -51,6 +52,7 @@ class Trial:
     shrink: float = 0.0
     caching: bool = False
     divisor: float = 1.0
+    lasted: float = field(default=0.0, init=False)  # s, of the latest run
 
     def pushed(self, worker: int, iteration: int) -> np.ndarray:
         return np.random.default_rng((self.seed, worker, iteration)).integers(1, 97, self.keys).astype(np.float32)
@@ -93,6 +95,7 @@ class Trial:
                 lambda worker: COMPUTING * times.exponential(),
                 read_changes(self.changes, self.shape.servers, self.workers), DETECT, self.seed)
             cluster.run(Timeline())
+            self.lasted = mail.now / PS
             digest = network.stats()["digest"]
             while not network.run():
                 network.completions()
@@ -146,6 +149,17 @@ def test_no_push_is_lost_or_counted_twice_when_servers_die_leave_and_join(seed):
 @pytest.mark.parametrize("seed", range(5, 106))
 def test_the_same_for_a_hundred_seeds(seed):
     check(drawn(seed))
+
+
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 100), marks=pytest.mark.later)], ids=str)
+def test_a_server_that_is_killed_at_any_moment_of_a_hundred_trainings_costs_no_push(seeds):
+    """One death in each, at a moment that is drawn from the time that the training takes without it."""
+    for seed in seeds:
+        trial, chance = replace(drawn(seed), changes=""), random.Random(1000 + seed)
+        trial.run()
+        server, moment = chance.randrange(trial.shape.servers), trial.lasted * chance.random()
+        cluster = check(replace(trial, changes=f"{moment:.9f} die {server}"))
+        assert server not in cluster.servers and cluster.manager.switches == 1, trial
 
 
 @pytest.mark.parametrize("changes", ["0.0002 die 0, 0.00021 join 0", "0.0001 join 4, 0.00011 die 4, 0.0009 leave 1",
