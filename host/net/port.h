@@ -99,7 +99,8 @@ void ina_bells_close(struct ina_bells *bells); /* -1 is none */
  * bell of this side, or a kernel before Linux 5.8). */
 struct ina_port *ina_port_shm_open(int memfd, int side, int bell, int peer_bell);
 
-/* ---- UDP (port_udp.c): strips and adds Ethernet + IPv4 + UDP, 42 bytes ------------------------------------------ */
+/* ---- UDP (port_udp.c): strips and adds Ethernet + IPv4 + UDP, 42 bytes ------------------------------------------
+ * Beside its frames it takes 64 KiB for what it receives, and up to 1 MiB after bursts of many messages. */
 struct ina_udp_config {
     uint32_t bind_ip;       /* socket addresses, host byte order */
     uint32_t peer_ip;       /* the only peer to receive from and send to */

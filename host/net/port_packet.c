@@ -22,6 +22,12 @@ union control { /* of one received message */
     char bytes[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
 };
 
+struct packet_port {
+    struct ina_socket_port socket;
+    struct mmsghdr *messages; /* one for each slot, received right into it */
+    struct iovec *iovs;       /* likewise */
+};
+
 /* The VLAN tag that the kernel took out of a message: type and value, as on the wire; 0: none. */
 static uint32_t tag_of(struct msghdr *message)
 {
@@ -39,16 +45,16 @@ static uint32_t tag_of(struct msghdr *message)
 }
 
 /* Puts the tag that the kernel took out of the frame in `slot` back. 0: the frame is too long for it. */
-static int put_tag_back(struct ina_socket_port *p, uint32_t slot)
+static int put_tag_back(struct packet_port *p, uint32_t slot)
 {
-    struct mmsghdr *message = &p->rx_msgs[slot];
+    struct mmsghdr *message = &p->messages[slot];
     const uint32_t tag = tag_of(&message->msg_hdr), len = message->msg_len;
     message->msg_hdr.msg_controllen = sizeof(union control); /* for the next one */
     if (!tag || len < TAG_AT)
         return 1;
-    if (len > p->port.max_frame - TAG)
+    if (len > p->socket.port.max_frame - TAG)
         return 0;
-    uint8_t *at = (uint8_t *)p->rx_iovs[slot].iov_base + TAG_AT;
+    uint8_t *at = ina_socket_message(&p->socket, slot) + TAG_AT;
     memmove(at + TAG, at, len - TAG_AT);
     memcpy(at, &tag, TAG);
     message->msg_len += TAG;
@@ -57,20 +63,26 @@ static int put_tag_back(struct ina_socket_port *p, uint32_t slot)
 
 static int packet_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint64_t now)
 {
-    struct ina_socket_port *p = (struct ina_socket_port *)port;
-    uint32_t first, got = ina_socket_receive(p, max, &first);
+    struct packet_port *p = (struct packet_port *)port;
+    struct ina_lend *lend = &p->socket.lend;
+    const uint32_t first = lend->next & lend->mask, room = ina_socket_room(&p->socket), row = p->socket.frames - first;
+    uint32_t want = max > 0 ? (uint32_t)max : 0;
     int n = 0;
     (void)now;
+    want = want < room ? want : room;
+    want = want < row ? want : row;
+    const uint32_t got = ina_socket_receive(&p->socket, &p->messages[first], want);
     for (uint32_t slot = first; slot < first + got; slot++) {
         const int fits = put_tag_back(p, slot);
-        if (!fits || p->rx_msgs[slot].msg_hdr.msg_flags & MSG_TRUNC || !p->rx_msgs[slot].msg_len) {
+        if (!fits || p->messages[slot].msg_hdr.msg_flags & MSG_TRUNC || !p->messages[slot].msg_len) {
             port->stats.rx_malformed++;
-            ina_lend_skip(&p->lend);
+            ina_lend_skip(lend);
         } else {
-            ina_socket_lend(p, slot, &pkts[n++]);
+            ina_socket_lend(&p->socket, p->messages[slot].msg_len, &pkts[n++]);
         }
     }
-    return ina_socket_received(p, n);
+    ina_lend_return(lend, 0); /* what was skipped before the first that is lent */
+    return n;
 }
 
 static int message_of(const struct ina_socket_port *p, uint32_t i, const struct ina_packet *pkt)
@@ -83,13 +95,36 @@ static void send_messages(struct ina_socket_port *p, uint32_t n)
     ina_socket_send(p, n);
 }
 
+static void packet_close(struct ina_port *port)
+{
+    struct packet_port *p = (struct packet_port *)port;
+    free(p->messages);
+    free(p->iovs);
+    ina_socket_close(port);
+}
+
 static const struct ina_port_ops PACKET_OPS = {
     .rx = packet_rx,
     .rx_done = ina_socket_rx_done,
     .tx_get = ina_socket_tx_get,
     .tx_put = ina_socket_tx_put,
-    .close = ina_socket_close,
+    .close = packet_close,
 };
+
+static int make_messages(struct packet_port *p)
+{
+    const uint32_t n = p->socket.frames;
+    p->messages = calloc(n, sizeof *p->messages);
+    p->iovs = calloc(n, sizeof *p->iovs);
+    if (!p->messages || !p->iovs)
+        return ENOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        p->iovs[i] = (struct iovec){ina_socket_message(&p->socket, i), p->socket.port.max_frame};
+        p->messages[i].msg_hdr = (struct msghdr){.msg_iov = &p->iovs[i], .msg_iovlen = 1,
+            .msg_control = (union control *)p->socket.controls + i, .msg_controllen = sizeof(union control)};
+    }
+    return 0;
+}
 
 static int configure(int fd, unsigned index)
 {
@@ -110,24 +145,22 @@ static int configure(int fd, unsigned index)
 struct ina_port *ina_port_packet_open(const char *interface, uint32_t max_frame, uint32_t frames)
 {
     unsigned index = if_nametoindex(interface);
-    struct ina_socket_port *p = index ? calloc(1, sizeof *p) : NULL;
+    struct packet_port *p = index ? calloc(1, sizeof *p) : NULL;
     if (!p)
         return NULL;
-    p->control = sizeof(union control);
-    p->message_of = message_of;
-    p->send = send_messages;
-    int error = -ina_socket_init(p, &PACKET_OPS, max_frame, frames, 0);
-    for (uint32_t i = 0; !error && i < p->frames; i++) {
-        p->rx_msgs[i].msg_hdr.msg_control = (union control *)p->controls + i;
-        p->rx_msgs[i].msg_hdr.msg_controllen = sizeof(union control);
-    }
+    struct ina_port *port = &p->socket.port;
+    p->socket.control = sizeof(union control);
+    p->socket.message_of = message_of;
+    p->socket.send = send_messages;
+    int error = -ina_socket_init(&p->socket, &PACKET_OPS, max_frame, frames);
+    error = error ? error : make_messages(p);
     if (!error) {
-        p->port.fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        error = p->port.fd < 0 || configure(p->port.fd, index) < 0 ? errno : 0;
+        port->fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        error = port->fd < 0 || configure(port->fd, index) < 0 ? errno : 0;
     }
     if (!error)
-        return &p->port;
-    ina_socket_close(&p->port);
+        return port;
+    packet_close(port);
     errno = error;
     return NULL;
 }

@@ -11,18 +11,9 @@ enum { MAX_BATCH_FRAMES = 4096 };
 
 /* ---- receive --------------------------------------------------------------------------------------------------- */
 
-uint32_t ina_socket_receive(struct ina_socket_port *p, int max, uint32_t *first)
+uint32_t ina_socket_receive(struct ina_socket_port *p, struct mmsghdr *messages, uint32_t want)
 {
-    uint32_t room = p->frames - (p->lend.next - p->lend.done), want = max > 0 ? (uint32_t)max : 0;
-    *first = p->lend.next & p->lend.mask;
-    want = want < room ? want : room;
-    want = want < p->frames - *first ? want : p->frames - *first;
-    if (!want)
-        return 0;
-    if (p->senders)
-        for (uint32_t i = *first; i < *first + want; i++)
-            p->rx_msgs[i].msg_hdr.msg_namelen = sizeof *p->senders;
-    int got = recvmmsg(p->port.fd, &p->rx_msgs[*first], want, MSG_DONTWAIT, NULL);
+    int got = want ? recvmmsg(p->port.fd, messages, want, MSG_DONTWAIT, NULL) : 0;
     if (got < 0) {
         p->port.stats.errors += errno != EAGAIN && errno != EINTR; /* such as: the interface went down, or away */
         return 0;
@@ -30,21 +21,24 @@ uint32_t ina_socket_receive(struct ina_socket_port *p, int max, uint32_t *first)
     return (uint32_t)got;
 }
 
-void ina_socket_lend(struct ina_socket_port *p, uint32_t slot, struct ina_packet *pkt)
+uint32_t ina_socket_room(const struct ina_socket_port *p)
 {
-    pkt->data = p->rx_frames + (size_t)slot * p->stride + INA_PORT_HEADROOM;
-    pkt->len = pkt->wire_len = p->before + p->rx_msgs[slot].msg_len;
-    pkt->headroom = INA_PORT_HEADROOM;
-    pkt->tailroom = p->area - INA_PORT_HEADROOM - pkt->len;
-    p->port.stats.rx_bytes += pkt->len;
-    p->lend.next++;
+    return p->frames - (p->lend.next - p->lend.done);
 }
 
-int ina_socket_received(struct ina_socket_port *p, int n)
+uint8_t *ina_socket_message(const struct ina_socket_port *p, uint32_t slot)
 {
-    p->port.stats.rx_packets += (uint64_t)n;
-    ina_lend_return(&p->lend, 0); /* what was skipped before the first that is lent */
-    return n;
+    return p->rx_frames + (size_t)slot * p->stride + INA_PORT_HEADROOM + p->before;
+}
+
+void ina_socket_lend(struct ina_socket_port *p, uint32_t bytes, struct ina_packet *pkt)
+{
+    pkt->data = ina_socket_message(p, p->lend.next++ & p->lend.mask) - p->before;
+    pkt->len = pkt->wire_len = p->before + bytes;
+    pkt->headroom = INA_PORT_HEADROOM;
+    pkt->tailroom = p->area - INA_PORT_HEADROOM - pkt->len;
+    p->port.stats.rx_packets++;
+    p->port.stats.rx_bytes += pkt->len;
 }
 
 void ina_socket_rx_done(struct ina_port *port, int n)
@@ -142,8 +136,7 @@ void ina_socket_buffers(int fd, int bytes)
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-int ina_socket_init(struct ina_socket_port *p, const struct ina_port_ops *ops, uint32_t max_frame, uint32_t frames,
-                    int with_senders)
+int ina_socket_init(struct ina_socket_port *p, const struct ina_port_ops *ops, uint32_t max_frame, uint32_t frames)
 {
     p->port = (struct ina_port){.ops = ops, .fd = -1, .max_frame = max_frame};
     if (!frames || frames > MAX_BATCH_FRAMES || max_frame < INA_PORT_MIN_FRAME || max_frame > INA_PORT_MAX_FRAME)
@@ -155,24 +148,15 @@ int ina_socket_init(struct ina_socket_port *p, const struct ina_port_ops *ops, u
     p->stride = ina_segment_stride(max_frame);
     p->area = INA_PORT_HEADROOM + max_frame;
     p->lend.skip = calloc(n, 1);
-    p->rx_msgs = calloc(n, sizeof *p->rx_msgs);
     p->tx_msgs = calloc(n, sizeof *p->tx_msgs);
-    p->rx_iovs = calloc(n, sizeof *p->rx_iovs);
     p->tx_iovs = calloc(n, sizeof *p->tx_iovs);
-    p->senders = with_senders ? calloc(n, sizeof *p->senders) : NULL;
     p->controls = calloc(n, p->control);
     p->rx_frames = calloc(n, p->stride);
     p->tx_frames = calloc(n, p->stride);
-    if (!p->lend.skip || !p->rx_msgs || !p->tx_msgs || !p->rx_iovs || !p->tx_iovs || (with_senders && !p->senders)
-        || !p->controls || !p->rx_frames || !p->tx_frames)
+    if (!p->lend.skip || !p->tx_msgs || !p->tx_iovs || !p->controls || !p->rx_frames || !p->tx_frames)
         return -ENOMEM;
-    for (uint32_t i = 0; i < n; i++) {
-        uint8_t *message = p->rx_frames + (size_t)i * p->stride + INA_PORT_HEADROOM + p->before;
-        p->rx_iovs[i] = (struct iovec){message, max_frame - p->before};
-        p->rx_msgs[i].msg_hdr = (struct msghdr){
-            .msg_name = with_senders ? &p->senders[i] : NULL, .msg_iov = &p->rx_iovs[i], .msg_iovlen = 1};
+    for (uint32_t i = 0; i < n; i++)
         p->tx_msgs[i].msg_hdr = (struct msghdr){.msg_iov = &p->tx_iovs[i], .msg_iovlen = 1};
-    }
     return 0;
 }
 
@@ -182,11 +166,8 @@ void ina_socket_close(struct ina_port *port)
     if (port->fd >= 0)
         close(port->fd);
     free(p->lend.skip);
-    free(p->rx_msgs);
     free(p->tx_msgs);
-    free(p->rx_iovs);
     free(p->tx_iovs);
-    free(p->senders);
     free(p->controls);
     free(p->rx_frames);
     free(p->tx_frames);

@@ -1,12 +1,11 @@
-/* Inside host/: common part of ports over sockets (port_udp.c, port_packet.c): batches of messages in buffers that are lent, one
- * system call for each batch, and no error that ends the port.
+/* Inside host/: common part of ports over sockets (port_udp.c, port_packet.c): buffers that are lent, messages that are sent in
+ * batches, one system call for each, and no error that ends the port. Each kind receives in its own way.
  *
  * A message is a frame without its first `before` bytes: 0, or the headers that the kernel makes. What the two kinds do in their own
  * ways is set before ina_socket_init. */
 #ifndef INA_PORT_SOCKET_H
 #define INA_PORT_SOCKET_H
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "lend.h"
@@ -22,25 +21,23 @@ struct ina_socket_port {
     uint32_t frames, stride, area;     /* buffers each way; bytes of one, and of its part that is used */
     uint32_t tx_lent;
     struct ina_lend lend;
-    struct mmsghdr *rx_msgs, *tx_msgs; /* `frames` each, as all arrays below */
-    struct iovec *rx_iovs, *tx_iovs;
-    struct sockaddr_in *senders;       /* of received messages */
+    struct mmsghdr *tx_msgs;           /* `frames`, as of all arrays below */
+    struct iovec *tx_iovs;
     void *controls;                    /* control messages, for the kind's own use */
     uint8_t *rx_frames, *tx_frames;
 };
 
 /* Buffers for batches of `frames` in `p`, which is zeroed but for what the kind sets; its descriptor is -1, until the caller has one. 0, or
  * -errno (-EINVAL: numbers out of range); ina_socket_close frees what is there in any case. */
-int ina_socket_init(struct ina_socket_port *p, const struct ina_port_ops *ops, uint32_t max_frame, uint32_t frames,
-                    int with_senders);
+int ina_socket_init(struct ina_socket_port *p, const struct ina_port_ops *ops, uint32_t max_frame, uint32_t frames);
 void ina_socket_buffers(int fd, int bytes); /* as large as the system allows, both ways */
 
-/* Messages received, at most max, in slots *first and on; the caller lends or skips each of them in order, and then calls
- * ina_socket_received. */
-uint32_t ina_socket_receive(struct ina_socket_port *p, int max, uint32_t *first);
-/* Lends the frame in `slot`; its first `before` bytes are the caller's to write. */
-void ina_socket_lend(struct ina_socket_port *p, uint32_t slot, struct ina_packet *pkt);
-int ina_socket_received(struct ina_socket_port *p, int n); /* n: lent of these; returns it */
+/* Messages at sockets: up to `want` into `messages`, each prepared for it. Returns how many came; errors are counted. */
+uint32_t ina_socket_receive(struct ina_socket_port *p, struct mmsghdr *messages, uint32_t want);
+uint32_t ina_socket_room(const struct ina_socket_port *p); /* slots that are not lent */
+uint8_t *ina_socket_message(const struct ina_socket_port *p, uint32_t slot); /* where a received message lies in it */
+/* Lends the frame in the next slot, with a message of `bytes`; its first `before` bytes are the caller's to write. */
+void ina_socket_lend(struct ina_socket_port *p, uint32_t bytes, struct ina_packet *pkt);
 
 /* 1: the frame lies in lent buffer i and is no longer than the port's longest. */
 int ina_socket_fits(const struct ina_socket_port *p, uint32_t i, const struct ina_packet *pkt);
@@ -48,7 +45,7 @@ int ina_socket_fits(const struct ina_socket_port *p, uint32_t i, const struct in
  * how many it is done with: fewer than n, if the kernel does not take messages of several frames. */
 uint32_t ina_socket_send(struct ina_socket_port *p, uint32_t n);
 
-/* Operations that need nothing more. There is nothing to arm: a socket with messages is readable, so poll returns at once. */
+/* Operations that need nothing more. For messages in the socket there is nothing to arm: it is readable, so poll returns at once. */
 void ina_socket_rx_done(struct ina_port *port, int n);
 int ina_socket_tx_get(struct ina_port *port, struct ina_packet *pkts, int want);
 void ina_socket_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, uint64_t now);

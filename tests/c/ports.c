@@ -143,6 +143,65 @@ static void sockets(void)
     ina_port_close(c);
 }
 
+/* Datagrams of one length as one message, the last shorter, each with a number and bytes that follow from it. Returns how many are
+ * longer than the port takes. */
+static uint32_t send_joined(int fd, uint32_t *seed, uint32_t first, uint32_t count)
+{
+    static uint8_t message[65536];
+    union {
+        struct cmsghdr head;
+        uint8_t space[CMSG_SPACE(sizeof(uint16_t))];
+    } control = {.head = {.cmsg_len = CMSG_LEN(sizeof(uint16_t)), .cmsg_level = IPPROTO_UDP, .cmsg_type = 103 /* UDP_SEGMENT */}};
+    const uint16_t size = (uint16_t)(8 + number(seed, MAX_FRAME - 42 + 20 - 8));
+    const uint32_t last = 8 + number(seed, size - 7u), most = MAX_FRAME - 42;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t n = first + i;
+        memset(message + i * size, (int)n, size);
+        memcpy(message + i * size, &n, sizeof n);
+    }
+    memcpy(CMSG_DATA(&control.head), &size, sizeof size);
+    struct iovec iov = {message, (count - 1) * size + last};
+    struct msghdr header = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    CHECK(sendmsg(fd, &header, 0) == (ssize_t)iov.iov_len);
+    return (size > most ? count - 1 : 0) + (last > most);
+}
+
+/* Messages of several datagrams, taken a few at a time while earlier ones are still lent. */
+static void joined(void)
+{
+    int fds[2];
+    CHECK(ina_udp_pair(fds) == 0);
+    struct ina_port *port = udp(fds[1], 0);
+    struct ina_packet pkts[BATCH];
+    uint32_t seed = 11, sent = 0, refused = 0, received = 0, last = 0, lent = 0;
+    CHECK(port);
+    close(fds[1]);
+    for (int round = 0; round < 300; round++) {
+        const uint32_t count = 1 + number(&seed, 64);
+        refused += send_joined(fds[0], &seed, sent + 1, count);
+        sent += count;
+        do {
+            int got = ina_port_rx(port, pkts, 1 + (int)number(&seed, BATCH), 0);
+            CHECK(got >= 0 && got <= BATCH && (got || lent || !ina_port_arm(port)));
+            for (int i = 0; i < got; i++, received++) {
+                const uint32_t next = number_in(&pkts[i]);
+                CHECK(next > last && next <= sent);
+                last = next;
+                memset(pkts[i].data - pkts[i].headroom, 0xff, pkts[i].headroom + pkts[i].len + pkts[i].tailroom);
+            }
+            lent += (uint32_t)got;
+            const uint32_t back = !got ? lent : number(&seed, lent + 1);
+            ina_port_rx_done(port, (int)back);
+            lent -= back;
+        } while (lent || number(&seed, 4) || (round == 299 && (ina_port_arm(port) || ina_port_wait(port, 1000000000))));
+    }
+    CHECK(sent == received + refused && refused > 100 && port->stats.rx_malformed == refused && port->stats.rx_packets == received);
+    send_joined(fds[0], &seed, sent + 1, 64); /* closed with frames lent and others waiting */
+    CHECK(ina_port_wait(port, 600000000000000) == 1 && ina_port_rx(port, pkts, 3, 0) >= 0);
+    ina_port_close(port);
+    close(fds[0]);
+}
+
 static void wrapped(const char *folder)
 {
     char path[4096];
@@ -230,6 +289,7 @@ int main(int argc, char **argv)
     memory();
     hostile();
     sockets();
+    joined();
     wrapped(argc > 1 ? argv[1] : ".");
     links();
     linked();
