@@ -1,5 +1,5 @@
 """``python -m bench [startup codec lanes thc compressors switch complete check tags atp bmv2 emulator groups layers narrow local
-protocols recovery testbed links dpdk]``: measures, prints, keeps JSON and plots."""
+protocols recovery testbed links servers dpdk]``: measures, prints, keeps JSON and plots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench import common
 from ina.base import signals
 
 NAMES = ("startup", "codec", "lanes", "thc", "compressors", "switch", "complete", "check", "tags", "atp", "bmv2", "emulator",
-         "groups", "layers", "narrow", "local", "protocols", "recovery", "testbed", "links")
+         "groups", "layers", "narrow", "local", "protocols", "recovery", "testbed", "links", "servers")
 BY_NAME = ("dpdk",)  # only run by name: make bench-dpdk
 
 

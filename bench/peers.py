@@ -180,6 +180,13 @@ class Group:
         seconds, processor = (sum(column) / max(1, calls) for column in zip(*self._answers(), strict=True))
         return Turn(seconds / len(self.lines), processor)
 
+    def repeated(self) -> tuple[float, float]:
+        """Returns how many packets the ranks of ina have sent again, and how many of these needlessly."""
+        for lines in self.lines:
+            print("ina repeated 0 0", file=lines, flush=True)
+        again, needless = map(sum, zip(*self._answers(), strict=True))
+        return again, needless
+
     def _answers(self) -> list[tuple[float, float]]:
         answers = []
         for lines in self.lines:

@@ -2,8 +2,8 @@
  *
  * Received frames get headers with the addresses that the configuration names, whatever the socket's own are.
  * Frames of equal length that are sent together go to the kernel as one message, which it cuts up again (UDP_SEGMENT, udp(7)), and
- * those that come together arrive as one (UDP_GRO): over loopback and between namespaces they are never cut. That takes a quarter of
- * the time for each. On the wire they are the same.
+ * those that come together arrive as one (UDP_GRO); between sockets of one machine they need not be cut at all. That takes a quarter
+ * of the time for each. On the wire they are the same.
  * Messages are received into a buffer and copied from there, for a frame needs room in front for its headers; to scatter them over
  * the slots takes the kernel as long as the copy. What a message has beyond `max` frames waits here, where poll does not see it: arm.
  * A socket has one peer, to which it is connected: the kernel keeps everybody else's datagrams away.

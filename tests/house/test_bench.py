@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from capabilities import need
 
-from bench import common, complete, groups, local, peers
+from bench import common, complete, groups, local, peers, servers
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.native import ffi
 from ina.lab.training.launch import JobFailed
@@ -91,6 +91,34 @@ def test_groups_start_and_what_they_cost():
     costs = groups.costs([2], [1, 3])
     assert [row[:3] for row in costs.rows] == [[2, back_end, count] for back_end in ("ina", "gloo") for count in (1, 3)]
     assert all(row[6] > 3 for row in costs.rows) and costs.rows[2][-1] == 1
+
+
+@pytest.mark.build
+@pytest.mark.judge
+def test_ranks_sum_through_a_switch_process_that_listens_and_count_what_they_repeat():
+    need("cc", "torch")
+    sums, = servers.measure([4, 100_000], [2], [0], [64], ["loopback"])
+    assert [row[:4] for row in sums.rows] == [["loopback", 64, "quiet", size] for size in (4, 100_000)]
+    for row in sums.rows:
+        cells = dict(zip(sums.columns, row, strict=True))
+        assert cells["ratio"] == pytest.approx(cells["gloo us"] / cells["ina us"]) and cells["of the card"] == "–"
+        assert 0 <= cells["needless"] <= cells["sent again"]
+
+
+@pytest.mark.fast
+def test_the_bound_of_a_card_is_the_time_of_all_frames_that_cross_it():
+    assert servers.bound(3, 2 << 20, 2048) == pytest.approx(3 * 256 * (8192 + 56) * 8 / 1e9)
+
+
+@pytest.mark.root
+@pytest.mark.judge
+def test_servers_reach_each_other_through_their_cards_at_their_rate():
+    need("root", "netns")
+    with servers.servers(2, 1e9) as (first, second):
+        ping = child.run([*first, "ping", "-c", "1", "-w", "60", "10.0.0.2"])
+        assert ping.returncode == 0, ping.stdout + ping.stderr
+        shaped = child.run([*second, "tc", "qdisc", "show", "dev", "nic"], check=True).stdout
+        assert "tbf" in shaped and "rate 1Gbit" in shaped
 
 
 SUMS_NOTHING = """
