@@ -158,12 +158,12 @@ def test_clocks_are_compared_by_four_timestamps(own):
 
 
 def started(lifetime=LONG, address="127.0.0.1"):
-    """An agent's process, and what it said at first."""
+    """An agent's process, and what it said at first, {} if it had no time to."""
     process = subprocess.Popen([sys.executable, SOURCE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     first = {"address": address, "peers": ["127.0.0.1"], "secret": SECRET.hex(), "lifetime": lifetime}
     process.stdin.write(json.dumps(first) + "\n")
     process.stdin.flush()
-    return process, json.loads(process.stdout.readline())["agent"]
+    return process, json.loads(process.stdout.readline() or '{"agent": {}}')["agent"]
 
 
 @pytest.mark.build
