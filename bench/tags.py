@@ -11,7 +11,7 @@ from bench.common import Figure, Measurement
 from ina.base.native import ffi, lib
 from ina.net.ports import TAG, Port, memory_pair
 
-PAYLOADS, BATCH, ROUNDS, RUNS = (1024, 8192), 64, 400, 9
+PAYLOADS, BATCH, ROUNDS, RUNS = (1024, 8192), 64, 100, 9
 KEY = bytes(range(16))
 
 
