@@ -113,7 +113,7 @@ class Session:
         """Returns the IP addresses of the connection's ends. Raises OSError: it has been hung up."""
         if self.sock is None or self.sock.family == socket.AF_UNIX:
             return port_kinds.LOCAL
-        return port_kinds.Control(*(_unmapped(end[0]) for end in (self.sock.getsockname(), self.sock.getpeername())))
+        return port_kinds.Control(_unmapped(self.sock.getsockname()[0]), _unmapped(self.sock.getpeername()[0]))
 
     def shown_address(self) -> str:
         """Returns the client's IP address for a log; "": it is a process of this machine, or gone, and the kernel knows it no

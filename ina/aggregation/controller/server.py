@@ -256,7 +256,8 @@ class Server:
         """Adds a connection of process ``pid``; returns None if it cannot be served."""
         pidfd = _watched(pid)
         connection = Connection(sock, self._interest)
-        client = Client(connection, Session(pid, connection.send, principal, sock), pidfd, sock.family == socket.AF_UNIX, door)
+        client = Client(connection, Session(pid, connection.send, principal, sock), pidfd, sock.family == socket.AF_UNIX,
+                        door=door)
         try:
             self.selector.register(sock, selectors.EVENT_READ, lambda: self._serve(client))
             if pidfd >= 0:

@@ -16,6 +16,7 @@ from ina.aggregation.wire.layout import size_codes
 from ina.lab.servers import agent
 from ina.lab.servers.outlook import fitting, slots_for
 from ina.lab.servers.session import AgentError, Session
+from ina.net.ports import TAG
 
 COMMON = (128, 576, 1280, 1400, 1500, 9000)  # bytes of IP packets that are tried at first
 COPIES = 3  # of each packet that tries an MTU: one that arrives is enough
@@ -125,8 +126,9 @@ class Survey:
 
 
 def packets(protocol: str) -> dict[int, int]:
-    """Returns bytes of the protocol's longest IP packet by the values in it, of all numbers of values that programs have."""
-    return {values: protocols.frame_bytes(protocol, values) - ETHERNET for values in sorted(size_codes().values())}
+    """Returns bytes of the protocol's longest IP packet, with its tag, by the values in it, of all numbers of values that programs
+    have."""
+    return {values: protocols.frame_bytes(protocol, values) - ETHERNET + TAG for values in sorted(size_codes().values())}
 
 
 class Surveyor:
