@@ -126,8 +126,7 @@ class Survey:
 
 
 def packets(protocol: str) -> dict[int, int]:
-    """Returns bytes of the protocol's longest IP packet, with its tag, by the values in it, of all numbers of values that programs
-    have."""
+    """Returns bytes of the protocol's longest IP packet, with its tag, by the values in it: all numbers that programs have."""
     return {values: protocols.frame_bytes(protocol, values) - ETHERNET + TAG for values in sorted(size_codes().values())}
 
 

@@ -252,7 +252,7 @@ def test_tags_are_for_workers_on_other_machines_only(capsys):
     from ina import cli
 
     assert cli.main(["switch", "run", "--no-tags", "switchml"]) == 1
-    assert "--no-tags: frames have tags with --listen only" in capsys.readouterr().err
+    assert "--no-tags: it belongs to --listen" in capsys.readouterr().err
 
 
 def own_address():
