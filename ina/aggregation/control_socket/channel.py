@@ -31,7 +31,7 @@ from ina.base import tokens
 
 MAX_FDS = 80  # a port of a shared switch has one for each of its seats
 TCP = "tcp:"
-HOST_PORT = re.compile(r"[^/:@\[\]\s]+:[0-9]+|\[[^/@\[\]\s]+\]:[0-9]+")  # so no abstract name looks like it
+HOST_PORT = re.compile(r"[^/:@\[\]\s]+:[0-9]+|\[[^/@\[\]\s]*:[^/@\[\]\s]*\]:[0-9]+")  # so no abstract name looks like it
 SILENCE = 15  # seconds after which a machine that sends nothing, and answers no probe, counts as gone
 
 
