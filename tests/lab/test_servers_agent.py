@@ -172,7 +172,7 @@ def test_it_ends_with_its_input_in_the_midst_of_a_command():
     tiers.several_processes("starts an agent")
     process, about = started()
     expect = {"id": 1, "do": "expect", "peer": "127.0.0.1", "stream": 1}
-    bulk = {"id": 2, "do": "bulk", "peer": "127.0.0.1", "port": about["tcp"], "stream": 1, "seconds": 60}
+    bulk = {"id": 2, "do": "bulk", "peer": "127.0.0.1", "port": about["tcp_port"], "stream": 1, "seconds": 60}
     process.stdin.write(json.dumps(expect) + "\n" + json.dumps(bulk) + "\n")
     process.stdin.flush()
     assert json.loads(process.stdout.readline()) == {"id": 1, "result": {}}
@@ -222,7 +222,7 @@ def greeted(script):
     ("echo no route to host >&2; exit 255", "node1: the agent ended (exit status 255): no route to host"),
     ("yes", "node1: more than 200 lines before the agent's own"),
     ("head -c 3000000 /dev/zero; sleep 600", "node1: a line of more than 1048576 bytes"),
-    ("echo '{\"agent\": {\"udp\": \"x\"}}'; sleep 600", "node1: answers with udp = 'x', expected a whole number"),
+    ("echo '{\"agent\": {\"udp\": \"x\"}}'; sleep 600", "node1: answers with udp_port = 'x', expected a whole number"),
     ("echo '{\"agent\": {\"error\": \"a\\u001b[2Jb\"}}'; sleep 600", "node1: a\\x1b[2Jb"),
 ])
 def test_what_a_server_says_in_place_of_an_agent_is_reported(script, words):
@@ -233,7 +233,7 @@ def test_what_a_server_says_in_place_of_an_agent_is_reported(script, words):
             with pytest.raises(session.AgentError):
                 it.ask("arrived", stream=1)
         else:
-            assert it.ask("expect", peer="127.0.0.1", stream=1) == {} and it.facts["tcp"]
+            assert it.ask("expect", peer="127.0.0.1", stream=1) == {} and it.facts["tcp_port"]
     finally:
         it.close(0.0 if words else LONG)
 
@@ -245,7 +245,7 @@ def test_what_a_server_says_in_place_of_an_agent_is_reported(script, words):
     ('{"id": 1, "result": []}', "refuses: no result"), ('{"id": 1, "refused": "why"}', "refuses: why"),
     ('{"id": true, "result": {}}', "an answer to command True, expected 1"), ("", "an answer that makes no sense")])
 def test_an_answer_that_makes_no_sense_ends_the_session(reply, words):
-    about = {"agent": {"udp": 1, "tcp": 1, "rmem_max": 1, "mtu": 1, "speed": 1}}
+    about = {"agent": {"udp_port": 1, "tcp_port": 1, "rmem_max": 1, "mtu": 1, "speed": 1}}
     it = greeted(f"echo '{json.dumps(about)}'; echo '{reply}'; exec sleep 600")
     try:
         with pytest.raises(session.AgentError, match=words) as refused:
@@ -280,7 +280,7 @@ class Answers:
     host = Host("node1", "127.0.0.1")
 
     def __init__(self, answer):
-        self.answer, self.facts = answer, {"udp": 1, "tcp": 1, "mtu": 1500}
+        self.answer, self.facts = answer, {"udp_port": 1, "tcp_port": 1, "mtu": 1500}
 
     def ask(self, do, takes=0.0, **args):
         return self.answer

@@ -522,7 +522,7 @@ def main() -> None:
         return
     for target in (agent.serve_datagrams, agent.serve_connections):
         threading.Thread(target=target, daemon=True).start()
-    say({"agent": {"udp": agent.udp.getsockname()[1], "tcp": agent.tcp.getsockname()[1],
+    say({"agent": {"udp_port": agent.udp.getsockname()[1], "tcp_port": agent.tcp.getsockname()[1],
                    "python": sys.version.split()[0], "rmem_max": number_in("/proc/sys/net/core/rmem_max"),
                    **card(first["address"])}})
     lines: list[bytes] = []

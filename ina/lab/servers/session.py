@@ -87,8 +87,8 @@ class Session:
             self._lose(f"more than {BANNER} lines before the agent's own: expected a shell that is silent without a terminal")
         if "error" in about:
             self._lose(str(about["error"]))
-        self.facts = {key: about.get(key) for key in ("udp", "tcp", "rmem_max", "mtu", "speed", "card", "python")}
-        for key in ("udp", "tcp", "rmem_max", "mtu", "speed"):
+        self.facts = {key: about.get(key) for key in ("udp_port", "tcp_port", "rmem_max", "mtu", "speed", "card", "python")}
+        for key in ("udp_port", "tcp_port", "rmem_max", "mtu", "speed"):
             if type(self.facts[key]) is not int:
                 self._lose(f"answers with {key} = {self.facts[key]!r}, expected a whole number")
 

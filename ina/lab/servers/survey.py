@@ -181,7 +181,7 @@ class Surveyor:
             if not pair.tcp:
                 to = self._expect(source, target)
                 seconds = self.options.seconds
-                source.ask("bulk", seconds + agent.SILENCE, port=target.facts["tcp"], seconds=seconds, **to)
+                source.ask("bulk", seconds + agent.SILENCE, port=target.facts["tcp_port"], seconds=seconds, **to)
                 pair.rate = _rate([self._arrived(target, to)])
         except AgentError as error:
             pair.error = str(error)
@@ -190,7 +190,7 @@ class Surveyor:
     def _reach_tcp(self, source: Session, target: Session, pair: Pair) -> None:
         to = self._expect(source, target)
         try:
-            source.ask("connect", 4 * WAIT, port=target.facts["tcp"], wait=4 * WAIT, **to)
+            source.ask("connect", 4 * WAIT, port=target.facts["tcp_port"], wait=4 * WAIT, **to)
         except AgentError as error:
             if error.lost:
                 raise
@@ -202,7 +202,7 @@ class Surveyor:
         to, count = self._expect(source, target), self.options.probes
         limit = 5 * WAIT + count * 0.05
         try:
-            echo = source.ask("echo", limit + WAIT, port=target.facts["udp"], count=count, wait=WAIT, seconds=limit, **to)
+            echo = source.ask("echo", limit + WAIT, port=target.facts["udp_port"], count=count, wait=WAIT, seconds=limit, **to)
         except AgentError as error:
             if error.lost:
                 raise
@@ -220,7 +220,7 @@ class Surveyor:
         low, high, lengths = 0, top + 1, sorted({top, *(length for length in COMMON if length < top)})
         while lengths:
             to = self._expect(source, target)
-            sent = source.ask("ladder", 1.0, port=target.facts["udp"], lengths=lengths, copies=COPIES, **to)
+            sent = source.ask("ladder", 1.0, port=target.facts["udp_port"], lengths=lengths, copies=COPIES, **to)
             time.sleep(SETTLE)
             arrived = set(self._arrived(target, to)["lengths"]).intersection(lengths)
             if not arrived and not low:
@@ -235,7 +235,7 @@ class Surveyor:
     def _flood(self, source: Session, target: Session, pair: Pair) -> None:
         pair.length = self._packet(pair.mtu)
         to = self._expect(source, target)
-        flood = source.ask("flood", self.options.seconds, port=target.facts["udp"], length=pair.length - agent.HEADERS,
+        flood = source.ask("flood", self.options.seconds, port=target.facts["udp_port"], length=pair.length - agent.HEADERS,
                            rate=self.options.udp_rate, seconds=self.options.seconds, **to)
         time.sleep(SETTLE)
         sent, seconds = number(flood, "sent", source), number(flood, "seconds", source)
@@ -255,7 +255,7 @@ class Surveyor:
         result = Incast(target.host.name, names)
         try:
             streams = [self._expect(source, target) for source in sources]
-            asked = [source.send("bulk", port=target.facts["tcp"], seconds=self.options.seconds, **to)
+            asked = [source.send("bulk", port=target.facts["tcp_port"], seconds=self.options.seconds, **to)
                      for source, to in zip(sources, streams, strict=True)]
             for source, command in zip(sources, asked, strict=True):
                 source.result(command, self.options.seconds + agent.SILENCE)

@@ -67,13 +67,13 @@ def test_a_job_is_seen_while_it_runs_and_what_it_sent_is_counted(machine):
         return values(text)
 
     before = look()
-    assert before["ina_up", frozenset()] == 1 and before["ina_switch_free_slots", frozenset({("switch", "s1")})] == 512
+    assert before["ina_up", frozenset()] == 1 and before["ina_switch_free_slots", frozenset({("switch", "s1")})] == 16384
     with workers(name, "seen") as endpoints:
         sum_once(endpoints, 6400)  # a hundred packets of each
         during = look()
     job = ("job", "seen")
     assert [during[f"ina_job_{key}", frozenset({job})] for key in ("workers", "workers_asked", "slots")] == [2, 2, 128]
-    assert during["ina_switch_free_slots", frozenset({("switch", "s1")})] == 512 - 128
+    assert during["ina_switch_free_slots", frozenset({("switch", "s1")})] == 16384 - 128
     ports = {dict(labels)["worker"]: dict(labels) for metric, labels in during if metric == "ina_job_port_info"}
     assert ports.keys() == {"0", "1"} and {each["ip"] for each in ports.values()} and job in ports["0"].items()
     for each in ports.values():

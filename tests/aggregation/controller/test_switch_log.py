@@ -101,5 +101,5 @@ def test_a_client_that_is_gone_has_no_address():
             with pytest.raises(ConnectionResetError):
                 accepted.recv(1)
             with pytest.raises(OSError, match="not connected"):
-                session.address()
+                session.control()
             assert session.shown_address() == ""
