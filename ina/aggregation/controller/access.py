@@ -1,9 +1,9 @@
 """Access control at the control socket.
 
-A principal is fixed when its connection is accepted, and no message changes it. On a Unix socket it is the user whom the kernel
-names (SO_PEERCRED); over TCP it is the holder of the socket's token (ina/base/tokens.py), or of a pass, with which it acts for
-one job. It proves that before everything else: by a greeting (control_socket/greeting.py), or by the token in HTTP's
-``Authorization: Bearer TOKEN``. The table ``RULES`` says what it may do, in both protocols.
+A principal is fixed before the first request of its connection, and no request changes it. On a Unix socket it is the user
+whom the kernel names (SO_PEERCRED); over TCP it is nobody, until it proves to be the holder of the socket's token
+(ina/base/tokens.py), or of a pass, with which it acts for one job: by a greeting (control_socket/greeting.py), or by the token in
+HTTP's ``Authorization: Bearer TOKEN``. The table ``RULES`` says what it may do, in both protocols.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ina.base import tokens
 @dataclass(frozen=True)
 class Principal:
     """A client. ``uid``: of a user of this machine; None: of another machine, with the socket's token or, if there is a
-    ``job_token``, with the pass of the job that has that (tokens.covers)."""
+    ``job_token``, with the pass of the job that has that (tokens.covers). ``NOBODY``: one that has proved nothing."""
 
     uid: int | None
     job_token: str = field(default="", repr=False)
@@ -29,7 +29,12 @@ class Principal:
     def __str__(self) -> str:
         if self.job_token:
             return "the holder of a job's pass"
+        if self == NOBODY:
+            return "nobody"
         return "the holder of the socket's token" if self.uid is None else f"user {user_name(self.uid)}"
+
+
+NOBODY = Principal(-1)
 
 
 class Role(IntEnum):
@@ -78,6 +83,8 @@ class Access:
     users: Collection[int] | None = ()
 
     def role(self, principal: Principal) -> Role:
+        if principal == NOBODY:
+            return Role.ANYONE
         if principal.job_token:
             return Role.USER
         if principal.uid is None or principal.uid in (0, self.owner):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ina.aggregation.control_socket import messages
 from ina.aggregation.controller import http
-from ina.aggregation.controller.access import Principal
+from ina.aggregation.controller.access import NOBODY
 from ina.aggregation.controller.api import Operations, Session, explain
 from ina.aggregation.controller.job_records import AdmissionError
 from ina.aggregation.controller.metrics import CONTENT, Look, exposition
@@ -25,7 +25,6 @@ from ina.base import tokens
 
 LOOPBACK = "127.0.0.1"
 NO_TOKEN = "the token of --metrics-token-file is needed, in Authorization: Bearer TOKEN"
-NOBODY = Principal(-1)  # a client that may look
 LOOKS = (messages.Ping, messages.Jobs, messages.Counters, messages.Switches)
 
 

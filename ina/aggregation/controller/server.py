@@ -37,9 +37,9 @@ from ina.aggregation.control_socket.connection import CHUNK, UNREAD, Connection
 from ina.aggregation.control_socket.greeting import MOST, Callee, Refused
 from ina.aggregation.control_socket.peers import peer
 from ina.aggregation.controller import http, metrics_door
-from ina.aggregation.controller.access import Access, Principal, Role
+from ina.aggregation.controller.access import NOBODY, Access, Principal, Role
 from ina.aggregation.controller.api import DEFAULT_SLOTS, Operations, Session
-from ina.aggregation.controller.metrics_door import NOBODY, MetricsDoor
+from ina.aggregation.controller.metrics_door import MetricsDoor
 from ina.aggregation.controller.ps_client import PsClient
 from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
@@ -208,7 +208,7 @@ class Server:
             return
         if sock.family != socket.AF_UNIX:
             keep_alive(sock)
-            pid, principal = 0, NOBODY if door else Principal(None)
+            pid, principal = 0, NOBODY
             mute = [client for client in self.clients.values() if not client.trusted and client.door is door]
             if len(mute) >= SHARE:  # a client with a token sends it at once: others cannot keep it out
                 self._drop(mute[0], "")
@@ -348,8 +348,7 @@ class Server:
                     proof, seal = client.greeting.proof(line)
                     connection.put(proof + b"\n", [])
                     connection.seal = client.session.seal = seal
-                    if client.greeting.job_token:
-                        client.session.principal = Principal(None, client.greeting.job_token)
+                    client.session.principal = Principal(None, client.greeting.job_token)
                     client.trusted, client.ends_at = True, 0.0
                     self.hurried.discard(client)
         except Refused as error:
@@ -367,7 +366,9 @@ class Server:
         if token is None:
             return False
         client.trusted = tokens.is_same(token, self._token)
-        if not client.trusted:
+        if client.trusted:
+            client.session.principal = Principal(None)
+        else:
             self._log_stranger(client.session.shown_address())
             client.connection.put(http.unauthorised(), [])
             self._drop(client, "")

@@ -27,7 +27,7 @@ from ina import cli
 from ina import topology as topologies
 from ina.aggregation.control_socket.channel import Channel, listen
 from ina.aggregation.control_socket.messages import REQUESTS, printable
-from ina.aggregation.controller.access import RULES, Access, Principal, Role, users
+from ina.aggregation.controller.access import NOBODY, RULES, Access, Principal, Role, users
 from ina.aggregation.controller.api import JOBS, Operations
 from ina.aggregation.controller.client import Client, ControlError
 from ina.aggregation.controller.server import SHARE, Server
@@ -86,6 +86,21 @@ def test_who_may_only_look_keeps_no_switch_alive(service):
     assert not service.deserted()
     service.gone(owner, "")
     assert stranger.ask("ping")["ok"] and service.deserted()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("named", [(), None], ids=["nobody", "everybody"])
+def test_who_has_proved_nothing_over_tcp_keeps_no_switch_alive(network, named):
+    access = Access(os.geteuid(), named)
+    assert access.role(NOBODY) is Role.ANYONE
+    with listen("tcp:127.0.0.1:0") as listener:
+        server = Server(listener, network, token="t" * 32, access=access)
+        try:
+            with connected("tcp:{}:{}".format(*listener.getsockname())):
+                server._accept(listener)
+                assert len(server.service.sessions) == 1 and server.service.deserted()
+        finally:
+            server.close()
 
 
 @pytest.mark.fast
