@@ -53,7 +53,7 @@ from ina.p4.compiler.errors import CompileError
 
 HTTP_PATIENCE = 60.0  # seconds for an HTTP client to send its request, and to read the response
 HEADROOM = 64  # descriptors reserved for ports of workers, the state file, switches
-SHARE = 64  # connections of a user other than the switch's owner and root, and of all clients without a token
+SHARE = 64  # connections of a user other than the switch's owner and root; of clients without a token, before and in greetings
 LAST_WORDS = 1 << 18  # bytes to read from an ended process: more than its socket holds
 GREETING = 60.0  # seconds to send the socket's token
 STRANGERS = 10.0  # seconds between lines of the log about clients without the token
@@ -209,9 +209,7 @@ class Server:
         if sock.family != socket.AF_UNIX:
             keep_alive(sock)
             pid, principal = 0, NOBODY
-            mute = [client for client in self.clients.values() if not client.trusted and client.door is door]
-            if len(mute) >= SHARE:  # a client with a token sends it at once: others cannot keep it out
-                self._drop(mute[0], "")
+            self._make_room(door, greets=False)
         else:
             pid, uid = peer(sock)
             principal = Principal(uid)
@@ -221,6 +219,15 @@ class Server:
                 return
         self._is_full = False
         self._take(sock, pid, principal, door)
+
+    def _make_room(self, door: MetricsDoor | None, greets: bool) -> None:
+        """Drops the oldest client without a token where there are SHARE: one that has it sends its greeting at once, and its
+        proof as soon as it is asked, so others do not keep it out. Those whose greeting has begun are counted apart: that costs
+        both ends a computation, and who only connects is not to drop them while their proofs are on the way."""
+        mute = [client for client in self.clients.values()
+                if not client.trusted and client.door is door and (client.greeting is not None) == greets]
+        if len(mute) >= SHARE:
+            self._drop(mute[0], "")
 
     def _turn_away(self, listener: socket.socket, error: OSError) -> bool:
         """Accepts a connection with the reserved descriptor, and refuses it; returns False if it could not."""
@@ -342,7 +349,9 @@ class Server:
         try:
             while not client.trusted and (line := connection.line(most=MOST)) is not None:
                 if client.greeting is None:
-                    client.greeting = Callee(self._token, line)
+                    greeting = Callee(self._token, line)
+                    self._make_room(None, greets=True)
+                    client.greeting = greeting
                     connection.put(client.greeting.answer() + b"\n", [])
                 else:
                     proof, seal = client.greeting.proof(line)

@@ -12,7 +12,7 @@ import stat
 import threading
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from waiting import LONG
 from ina import cli
 from ina import topology as topologies
 from ina.aggregation.control_socket.channel import Channel, listen
+from ina.aggregation.control_socket.greeting import Caller
 from ina.aggregation.control_socket.messages import REQUESTS, printable
 from ina.aggregation.controller.access import NOBODY, RULES, Access, Principal, Role, users
 from ina.aggregation.controller.api import JOBS, Operations
@@ -393,6 +394,30 @@ def test_who_brings_no_token_keeps_nobody_out(machine):
     assert _received(mute[0]) == b"", "the oldest have gone"
     for sock in mute:
         sock.close()
+
+
+@pytest.mark.build
+def test_who_only_connects_ends_no_greeting_and_greetings_have_a_bound_of_their_own():
+    name, caller = free_tcp_name(), Caller(tokens.find())
+    with control_process(name, SHARE=2), ExitStack() as stack:
+        def another():
+            return stack.enter_context(connected(name))
+
+        def greeting():
+            sock = another()
+            sock.sendall(caller.hello() + b"\n")
+            return sock, sock.makefile("rb").readline().strip()
+
+        sock, line = greeting()
+        idle = [another() for _ in range(3)]
+        assert _received(idle[0]) == b"", "it made room"
+        proof, _ = caller.proof(line)
+        sock.sendall(proof + b"\n")
+        caller.check(sock.makefile("rb").readline().strip())
+        first, _ = greeting()
+        more = [greeting() for _ in range(2)]
+        assert all(line.startswith(b"ina2 ") for _, line in more)
+        assert _received(first) == b"", "the oldest greeting made room"
 
 
 @pytest.mark.build
