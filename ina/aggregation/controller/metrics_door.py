@@ -42,11 +42,12 @@ class MetricsDoor:
         return f"http://{host}:{port}/metrics"
 
 
-def opened(where: str, process: str, token_file: Path | None) -> MetricsDoor:
-    """Listens at ``where``, ``[HOST:]PORT``. Raises ValueError, which TokenError is, and OSError."""
+def opened(where: str, process: str, token_file: Path | None, control_token: str = "") -> MetricsDoor:
+    """Listens at ``where``, ``[HOST:]PORT``. ``control_token``: the control socket's, if it has one. Raises ValueError, which
+    TokenError is, and OSError."""
     host, colon, number = where.rpartition(":")
     host = host if colon else LOOPBACK
-    if not (number.isascii() and number.isdigit() and int(number[:6]) < 65536):
+    if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) < 65536):
         raise ValueError(f"--metrics {where}: {number!r} is no TCP port; expected such as 9560 or 10.0.0.1:9560")
     try:
         address = ipaddress.IPv4Address(host)
@@ -55,6 +56,9 @@ def opened(where: str, process: str, token_file: Path | None) -> MetricsDoor:
     if token_file is None and not address.is_loopback:
         raise ValueError(f"--metrics {where}: other machines reach this address: --metrics-token-file says which token they need")
     token = tokens.kept_in(token_file) if token_file is not None else ""
+    if token and tokens.is_same(token, control_token):
+        raise ValueError(f"--metrics-token-file {token_file}: this is the control socket's token, which opens everything, and "
+                         "HTTP sends it in clear text: expected another one; name a file that does not exist, and it is made")
     try:
         listener = socket.create_server((host, int(number)), backlog=16)
     except OSError as error:

@@ -483,7 +483,8 @@ def main(
     # The variables of a service that starts this process by a starter are the starter's.
     manager = ServiceManager.of() if args.starter_fd < 0 else ServiceManager()
     listener = listen(args.name) if args.name is not None else socket.socket(fileno=args.listen_fd)
-    door = metrics_door.opened(args.metrics, args.name or "", args.metrics_token_file) if args.metrics else None
+    token = "" if listener.family == socket.AF_UNIX else tokens.make()
+    door = metrics_door.opened(args.metrics, args.name or "", args.metrics_token_file, token) if args.metrics else None
 
     host: SwitchHost | None = None
     failure, starts_server = "", True
@@ -498,8 +499,7 @@ def main(
             listener.close()
             return 1
     server = Server(listener, host, args.starter_fd, _watched(args.starter_pid), failure, args.job_slots,
-                    starts_server=starts_server, token="" if listener.family == socket.AF_UNIX else tokens.make(),
-                    tags=not args.no_tags, manager=manager, metrics=door)
+                    starts_server=starts_server, token=token, tags=not args.no_tags, manager=manager, metrics=door)
     if door and host:
         metrics_door.prepare(server.service)
     # A signal ends the process at once: clients see the hang-up.

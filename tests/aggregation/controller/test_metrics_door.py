@@ -20,6 +20,7 @@ from waiting import LONG, until
 from ina import __version__, cli
 from ina.aggregation.controller import counter_cells, metrics_door
 from ina.aggregation.controller.api import Operations, Session
+from ina.base import tokens
 
 OWN = "127.0.0.1"
 
@@ -156,11 +157,20 @@ def test_with_a_token_nobody_looks_without_it(tmp_path):
 @pytest.mark.parametrize(("where", "words"), [
     ("0.0.0.0:9560", "other machines reach this address: --metrics-token-file"),
     ("web", "'web' is no TCP port"), ("70000", "no TCP port"), ("localhost:9560", "no IPv4 address"),
-    (":9560", "no IPv4 address"),
+    (":9560", "no IPv4 address"), ("00000099999", "no TCP port"),
 ])
 def test_a_place_that_is_none_is_named(where, words):
     with pytest.raises(ValueError, match=words):
         metrics_door.opened(where, "s", None)
+
+
+@pytest.mark.fast
+def test_the_control_sockets_token_is_none_for_metrics(tmp_path):
+    file = tmp_path / "ina.token"
+    control = tokens.kept_in(file)
+    with pytest.raises(ValueError, match="--metrics-token-file .*/ina.token: this is the control socket's token"):
+        metrics_door.opened("0", "s", file, control)
+    metrics_door.opened("0", "s", tmp_path / "another", control).listener.close()
 
 
 @pytest.mark.fast
