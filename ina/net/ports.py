@@ -186,10 +186,10 @@ class Port(Closing):
     @property
     def tags(self) -> dict[str, int]:
         """Received frames that were dropped since :meth:`with_tags`: ``forged``, without a right tag; ``replayed``, with one that
-        was taken before. {}: frames have no tags."""
+        was taken before. {}: frames have no tags. ValueError after close or release."""
+        stats = self.handle.stats  # the outermost port's, which has those below it
         if "tags" not in self._wrappers:
             return {}
-        stats = self._wrappers["tags"].stats
         return {"forged": stats.rx_forged, "replayed": stats.rx_replayed}
 
     def with_link(self, rate: float, delay: float = 0.0, queue: int = 0) -> Port:

@@ -275,6 +275,23 @@ def test_tags_lie_below_faults_and_captures(tmp_path):
     assert b"twice" in (tmp_path / "switch.pcap").read_bytes()
 
 
+def test_a_port_that_is_closed_or_handed_on_has_no_counters_of_tags(tmp_path):
+    switch, other = one_sided()
+    with switch, other:
+        switch.with_capture(tmp_path / "switch.pcap")
+        other.send([udp_frame(each, SWITCH, HOST) for each in (b"x", tagged(b"y", 1), tagged(b"y", 1))])
+        receive_all(switch, 1)
+        while sum(forged(switch)) < 2:
+            assert switch.wait(LONG) and switch.receive() == []
+        assert switch.tags == {"forged": 1, "replayed": 1} and other.tags == {}
+    handed, other = one_sided()
+    with other:
+        lib.ina_port_close(handed.release())
+    for port in (switch, handed, other):
+        with pytest.raises(ValueError, match="is closed"):
+            _ = port.tags
+
+
 def test_keys_and_frames_that_do_not_do():
     switch, host = udp_pair(79, 8)
     with switch, host:
