@@ -145,8 +145,8 @@ class Port(Closing):
 
     @property
     def stats(self) -> dict[str, int]:
-        """Counters by name, see ``struct ina_port_stats``; of a port over a socket also ``rx_overrun``: frames that the kernel
-        dropped because its buffer was full."""
+        """Counters by name, see ``struct ina_port_stats``; of a port over a socket also ``rx_overrun``: messages that the
+        kernel dropped because its buffer was full. Each was a frame; on a UDP port it may have been several, joined."""
         stats = self.handle.stats
         counters = {name: getattr(stats, name) for name, _ in ffi.typeof(stats).fields}
         if self.handle.fd >= 0 and not self.handle.bell:
