@@ -24,20 +24,23 @@ struct tag_port {
     struct room staged[LENT];       /* of the frames that tx_get has lent, without their tags */
     int staged_count;
     uint64_t tx_malformed;
+    uint64_t untagged;              /* frames that the inner port had sent before */
 };
 
-/* The inner port's counters, but received frames and all bytes are those of frames without tags, as this port's user sees them. */
+/* The inner port's counters, but received frames and all bytes are those of frames without tags, as this port's user sees them.
+ * Other threads read them meanwhile: each is written once, with its new value. */
 static void share_stats(struct tag_port *p)
 {
-    const struct ina_port_stats own = p->port.stats;
+    const struct ina_port_stats *inner = &p->inner->stats;
     struct ina_port_stats *stats = &p->port.stats;
-    *stats = p->inner->stats;
-    stats->rx_packets = own.rx_packets;
-    stats->rx_bytes = own.rx_bytes;
-    stats->rx_forged = own.rx_forged;
-    stats->rx_replayed = own.rx_replayed;
-    stats->tx_bytes -= INA_TAG_SIZE * stats->tx_packets;
-    stats->tx_malformed += p->tx_malformed;
+    stats->tx_packets = inner->tx_packets;
+    stats->tx_bytes = inner->tx_bytes - INA_TAG_SIZE * (inner->tx_packets - p->untagged);
+    stats->rx_malformed = inner->rx_malformed;
+    stats->rx_foreign = inner->rx_foreign;
+    stats->tx_full = inner->tx_full;
+    stats->tx_malformed = inner->tx_malformed + p->tx_malformed;
+    stats->errors = inner->errors;
+    stats->wakeups = inner->wakeups;
 }
 
 static void set_payload(struct ina_packet *pkt, uint32_t payload)
@@ -189,6 +192,8 @@ struct ina_port *ina_port_tag_wrap(struct ina_port *inner, const uint8_t rx_key[
     }
     p->port = (struct ina_port){
         .ops = &TAG_OPS, .fd = inner->fd, .bell = inner->bell, .max_frame = inner->max_frame - INA_TAG_SIZE};
+    p->port.stats = inner->stats;
+    p->untagged = inner->stats.tx_packets;
     p->inner = inner;
     p->lend = (struct ina_lend){.skip = p->skip, .mask = LENT - 1};
     ina_tag_key(p->rx_key, rx_key);

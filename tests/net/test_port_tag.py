@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import pytest
 from siphash_model import siphash
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.fast
 
 UP, DOWN = bytes(range(16)), bytes(range(100, 116))
 SIZE = 16  # bytes of number and tag
+READS = 200_000
 WINDOW = 64 * (lib.INA_TAG_WORDS - 1)
 
 
@@ -273,6 +275,48 @@ def test_tags_lie_below_faults_and_captures(tmp_path):
         assert receive_all(switch, 2) == 2 * [udp_frame(b"twice")], "a duplicate of a fault is a frame of its own"
         assert forged(switch) == (0, 0)
     assert b"twice" in (tmp_path / "switch.pcap").read_bytes()
+
+
+def test_counters_go_on_from_those_without_tags():
+    switch, other = udp_pair(1024, 64)
+    with switch, other:
+        for port, (source, destination) in ((switch, (HOST, SWITCH)), (other, (SWITCH, HOST))):
+            port.send([udp_frame(bytes(n), source, destination) for n in (10, 20)])
+        receive_all(switch, 2), receive_all(other, 2)
+        plain = switch.stats
+        switch.with_tags(rx=UP, tx=DOWN)
+        assert switch.stats == plain
+        switch.send([udp_frame(bytes(30))])
+        other.send([udp_frame(tagged(bytes(40), 1), SWITCH, HOST)])
+        receive_all(switch, 1)
+        sent, received = plain["tx_bytes"] + 42 + 30, plain["rx_bytes"] + 42 + 40
+        assert switch.stats == plain | {"tx_packets": 3, "tx_bytes": sent, "rx_packets": 3, "rx_bytes": received}
+
+
+def test_counters_never_go_back_for_a_reader_in_another_thread():
+    """The switch's thread drives the port; another one reads what it has dropped."""
+    switch, other = one_sided()
+    with switch, other:
+        other.send(5 * [udp_frame(b"x", SWITCH, HOST)])
+        while switch.tags["forged"] < 5:
+            assert switch.wait(LONG) and switch.receive() == []
+        ended = threading.Event()
+
+        def drive():
+            pkts = ffi.new("struct ina_packet[]", 1)
+            while not ended.is_set():
+                for _ in range(50):
+                    lib.ina_port_tx_get(switch.handle, pkts, 1)
+
+        driver = threading.Thread(target=drive)
+        driver.start()
+        try:
+            stats = switch.handle.stats
+            seen = {stats.rx_forged for _ in range(READS)}
+        finally:
+            ended.set()
+            driver.join()
+        assert seen == {5}
 
 
 def test_a_port_that_is_closed_or_handed_on_has_no_counters_of_tags(tmp_path):
