@@ -222,7 +222,7 @@ def greeted(script):
     ("echo no route to host >&2; exit 255", "node1: the agent ended (exit status 255): no route to host"),
     ("yes", "node1: more than 200 lines before the agent's own"),
     ("head -c 3000000 /dev/zero; sleep 600", "node1: a line of more than 1048576 bytes"),
-    ("echo '{\"agent\": {\"udp\": \"x\"}}'; sleep 600", "node1: answers with udp_port = 'x', expected a whole number"),
+    ("echo '{\"agent\": {\"udp_port\": \"x\"}}'; sleep 600", "node1: answers with udp_port = 'x', expected a whole number"),
     ("echo '{\"agent\": {\"error\": \"a\\u001b[2Jb\"}}'; sleep 600", "node1: a\\x1b[2Jb"),
 ])
 def test_what_a_server_says_in_place_of_an_agent_is_reported(script, words):
