@@ -325,11 +325,12 @@ def test_where_a_switch_listens():
 @pytest.mark.fast
 def test_a_network_interface_without_an_ipv4_address_is_named(monkeypatch):
     from ina.cli import switch
+    from ina.net import interfaces
 
     def none(*arguments):
         raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
 
-    monkeypatch.setattr(switch.fcntl, "ioctl", none)
+    monkeypatch.setattr(interfaces.fcntl, "ioctl", none)
     with pytest.raises(OSError, match="network interface eth7 has no IPv4 address"):
         switch.listen_name("eth7")
 

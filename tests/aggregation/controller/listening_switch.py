@@ -56,7 +56,7 @@ def workers(name: str, job: str, count: int = 2, token: str = "") -> Iterator[li
         client = Client(name, LONG, token=token, access=TOKEN)
         client.join(job, worker)
         client.admit(job, count)
-        attachment = client.attach(job, worker)
+        attachment = client.attach(job, worker, tags="on")
         config = attachment.config(rto_min=0.5, rto_max=5.0, timeout=LONG)
         endpoints.append(Endpoint(config, open_worker_port(attachment), client.fileno()))
         for fd in attachment.fds:
