@@ -99,28 +99,28 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
         except Exception as error:
             store.set("switch", json.dumps({"error": str(error)}))
             raise
-        said: dict[str, Any] = {"switch": name, "pid": _pids[name], "protocol": _protocols[name], "nonce": uuid.uuid4().hex[:8],
+        chosen: dict[str, Any] = {"switch": name, "pid": _pids[name], "protocol": _protocols[name], "nonce": uuid.uuid4().hex[:8],
                                 **_access(name)}
-        store.set("switch", json.dumps(said))
+        store.set("switch", json.dumps(chosen))
     else:
         try:
             store.wait(["switch"], timeout)
         except RuntimeError:
             raise RuntimeError(f"ina: rank 0 of {size} named no switch within {timeout.total_seconds():g} s") from None
-        said = json.loads(store.get("switch"))
-        if "error" in said:
-            raise RuntimeError(said["error"])
-        name = said["switch"]
+        chosen = json.loads(store.get("switch"))
+        if "error" in chosen:
+            raise RuntimeError(chosen["error"])
+        name = chosen["switch"]
         _users[name] = _users.get(name, 0) + 1
-        _pids[name], _protocols[name] = said["pid"], said["protocol"]
-        if said["access"]:
-            _passes[name] = said["access"]
+        _pids[name], _protocols[name] = chosen["pid"], chosen["protocol"]
+        if chosen["access"]:
+            _passes[name] = chosen["access"]
     for other, report in enumerate(ranks):
-        if report["protocol"] not in ("", said["protocol"]):
+        if report["protocol"] not in ("", chosen["protocol"]):
             release(name)
-            raise RuntimeError(f"ina: rank 0 has the protocol {said['protocol']!r}, but rank {other} asks for "
+            raise RuntimeError(f"ina: rank 0 has the protocol {chosen['protocol']!r}, but rank {other} asks for "
                                f"{report['protocol']!r}; INA_PROTOCOL (or pg_options) must be the same on all ranks")
-    return Agreement(name, said["pid"], said["nonce"], said["token"], said["access"],
+    return Agreement(name, chosen["pid"], chosen["nonce"], chosen["token"], chosen["access"],
                      ranks[0]["runs"][0] and all(report["runs"] == ranks[0]["runs"] for report in ranks))
 
 

@@ -44,7 +44,7 @@ def rules() -> list[dict]:
 
 
 def problems(expression: str, exported: Exported) -> list[str]:
-    """What an expression of PromQL asks for and nobody exports: metrics, labels, and values of labels."""
+    """Metrics, labels, and values of labels that an expression of PromQL asks for and nobody exports."""
     missing = []
     labels: set[str] = set()
     for metric, matchers in METRIC.findall(expression):
@@ -65,7 +65,7 @@ def problems(expression: str, exported: Exported) -> list[str]:
 
 @pytest.fixture(scope="module")
 def exported() -> Exported:
-    """What a switch process exports while a job of two workers sums."""
+    """Metrics of a switch process while a job of two workers sums."""
     need("cc", "prometheus_client")
     from prometheus_client.parser import text_string_to_metric_families
 

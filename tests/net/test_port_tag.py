@@ -91,7 +91,7 @@ def test_number_0_is_never_taken():
 
 
 class Numbers:
-    """What a receiver that forgets nothing says: each number once, of those in the window all."""
+    """Verdicts of a receiver that forgets nothing: each number once, of those in the window all."""
 
     def __init__(self):
         self.taken, self.last = set(), 0

@@ -61,7 +61,7 @@ from ina.aggregation.controller.ps_client import PsClient, ServerGone
 from ina.aggregation.controller.shared_switches import SharedSwitches
 from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
-from ina.aggregation.controller.worker_ports import Plug, tags_of
+from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.port_kinds import shm
 from ina.aggregation.worker.addresses import taken
 from ina.base import own_process, tokens
@@ -512,7 +512,7 @@ class Operations:
                                                  f"{config['program']} with {name}={config[name]}; start both alike")
         salt = self._salt(session, request, control := session.control())
         if session.seal is not None and salt:
-            control = control._replace(tags=tags_of(session.seal, salt))
+            control = control._replace(tags=port_kinds.Tags.of(session.seal.derive, salt))
         plug = self._open_port(session, request, admitted, host, control)
         fds += plug.fds
         try:

@@ -20,7 +20,6 @@ from ina.aggregation.control_socket.channel import TCP, ChannelClosed, connect, 
 from ina.aggregation.control_socket.greeting import Refused, found
 from ina.aggregation.control_socket.messages import Malformed, printable
 from ina.aggregation.control_socket.peers import peer
-from ina.aggregation.controller.worker_ports import tags_of
 from ina.base import paths
 from ina.base.native import lib
 from ina.base.once import Once
@@ -180,7 +179,7 @@ class Client:
             return None
         if self._channel.seal is None:
             raise ValueError("tags, whose keys could only come by a greeting over TCP")
-        return tags_of(self._channel.seal, salt)
+        return port_kinds.Tags.of(self._channel.seal.derive, salt)
 
     def ask(self, operation: str) -> dict[str, Any]:
         """Returns the reply to ``jobs``, ``switches`` or ``counters`` (api.py)."""

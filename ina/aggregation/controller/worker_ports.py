@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ina.aggregation import protocols
-from ina.aggregation.control_socket.greeting import Seal
+from ina.aggregation.controller.client import Attachment
 from ina.aggregation.port_kinds import LOCAL, Control, End, Opened, Tags, offered_kind, requested_kind
 from ina.net.ports import Address, Faults, Port
 
-if TYPE_CHECKING:
-    from ina.aggregation.controller.client import Attachment
-
-KEY = 16  # bytes of a key of tags
 SERVER_FRAMES = 1024  # per direction of a parameter server's port, which all jobs share
 
 
@@ -40,11 +36,6 @@ def frames_for(slots: int) -> int:
     Small rings stay in the cache: every frame of a ring is used in turn.
     """
     return min(4096, max(32, 2 * slots))
-
-
-def tags_of(seal: Seal, salt: str) -> Tags:
-    """Returns the keys of a port's tags, the same at both ends of the control connection; new ones for each ``salt``."""
-    return Tags(*(seal.derive(f"frames to the {end} {salt}")[:KEY] for end in ("switch", "worker")))
 
 
 def open_switch_port(kind: str, worker: Address, switch: Address, max_frame: int, frames: int,

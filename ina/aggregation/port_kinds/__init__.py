@@ -14,7 +14,7 @@ import functools
 import pkgutil
 import re
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
@@ -22,6 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 from ina.net.ports import Address, Port
 
 DEFAULT = "shm"
+KEY = 16  # bytes of a key of tags
 ACROSS = "udp"  # the default where the switch process is asked over TCP, so that other machines reach it
 RTO_MIN_NETWORK = 10e-3  # retransmissions use the link, too, and the kernel's timers and queues are in every round trip
 
@@ -32,6 +33,12 @@ class Tags:
 
     to_switch: bytes = field(repr=False)
     to_worker: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, derive: Callable[[str], bytes], salt: str) -> Tags:
+        """Returns the keys of a port, the same at both ends of the control connection, whose keys ``derive`` makes; new ones for
+        each ``salt``."""
+        return cls(*(derive(f"frames to the {end} {salt}")[:KEY] for end in ("switch", "worker")))
 
 
 @dataclass(frozen=True)

@@ -201,7 +201,8 @@ def test_accept_without_a_descriptor_ends_nothing():
                 assert "it cannot open another connection: Too many open files" in lines(sock)[0]["reason"]
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, before[1]))
         waiting = connected(name)
-        assert say(first, {"op": "ping"})[0]["ok"], "those that are here are served"
+        reply = say(first, {"op": "ping"})[0]
+        assert reply["ok"], reply
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, before)
         waiting.close()
         until(lambda: "ok" in _hello(name), "connections again")

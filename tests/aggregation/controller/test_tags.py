@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import time
 from contextlib import closing, contextmanager, suppress
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 from capabilities import need
 from siphash_model import siphash
-from waiting import LONG
+from waiting import LONG, until
 
 need("cc")
 
@@ -82,10 +81,7 @@ class Attacked:
         return ports[max(ports, key=int)]["drops"]
 
     def wait_for(self, reason, count):
-        deadline = time.monotonic() + LONG
-        while self.drops().get(reason, 0) < count:
-            assert time.monotonic() < deadline, self.drops()
-            time.sleep(0.01)
+        until(lambda: self.drops().get(reason, 0) >= count, f"{count} drops: {reason}")
 
     def close(self):
         for endpoint in self.endpoints:
@@ -160,7 +156,7 @@ def test_without_tags_they_do(machine):  # noqa: F811
 @pytest.mark.build
 @pytest.mark.gate
 def test_frames_that_were_recorded_are_taken_once(machine):  # noqa: F811
-    """What worker 1 has sent is sent again, later: to a new phase it would look like a contribution to it."""
+    """Frames of worker 1 are sent again, later: to a new phase they would look like contributions to it."""
     with attacked(machine, "recorded", "on") as world:
         own = Worker(world.config(1))
         own.submit(LIES.copy(), now=0)
