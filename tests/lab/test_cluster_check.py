@@ -54,7 +54,7 @@ def test_all_pairs_are_measured_and_all_agents_end(tmp_path, capsys):
         assert pair["tcp"] == pair["udp"] == pair["error"] == ""
         assert pair["mtu"] == 65535  # of the loopback, whose own is longer than a packet can be
         assert pair["trip"] >= pair["least"] and abs(pair["offset"]) <= pair["uncertainty"] + 1e-3  # one clock
-        assert pair["rate"] > 0 and pair["length"] == 50 + 4 * 2048
+        assert pair["rate"] > 0 and pair["length"] == 50 + 16 + 4 * 2048
     (incast,) = result["incasts"]
     assert incast["target"] == "127.0.0.4" and incast["sources"] == ["127.0.0.2", "127.0.0.3"] and not incast["error"]
     assert incast["volleys"][0]["slots"] == 128 and incast["volleys"][0]["sent"] == 128 * 3 * 5  # 3 ranks, 5 rounds
