@@ -18,7 +18,7 @@ import socket
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -70,8 +70,8 @@ class Agreement:
     switch: str
     pid: int
     nonce: str
-    token: str
-    access: str
+    token: str = field(repr=False)
+    access: str = field(repr=False)
     runs: bool
 
 
@@ -256,15 +256,23 @@ def kept(name: str) -> Iterator[None]:
 
 def _learn(name: str) -> None:
     """Gets process id and protocol of a switch process that this process did not start."""
+    access = _passes.get(name, "")
     try:
-        client = Client(name, access=_passes.get(name, ""))
         try:
-            about = client.ping()
-        finally:
-            client.close()
+            about = _about(name, access)
+        except ControlError as error:
+            if not access or error.code != "token":
+                raise
+            del _passes[name]  # of a process that was there before, with another token
+            about = _about(name)
     except ControlError as error:
         raise RuntimeError(f"ina: INA_SWITCH={name}: {error}") from None
     _pids[name], _protocols[name] = about["pid"], about["protocol"]
+
+
+def _about(name: str, access: str = "") -> dict[str, Any]:
+    with closing(Client(name, access=access)) as client:
+        return client.ping()
 
 
 def release(name: str, wait: float = 2.0) -> None:

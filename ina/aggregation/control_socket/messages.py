@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, get_type_hints
 
@@ -177,7 +177,7 @@ class Join:
     job: Annotated[str, JOB]
     worker: Annotated[int, WORKER]
     wire: Annotated[int, Number(1, 255)] = 1
-    token: Annotated[str, TOKEN] = ""
+    token: Annotated[str, TOKEN] = field(default="", repr=False)
     host: Annotated[str, HOST] = ""
 
 
@@ -191,7 +191,7 @@ class Admit:
     check: Annotated[str, CHECK] = ""
     strict: Annotated[bool, Flag()] = True
     hosts: Annotated[list[str] | None, Texts(HOST, 1024)] = None
-    token: Annotated[str, TOKEN] = ""
+    token: Annotated[str, TOKEN] = field(default="", repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +199,7 @@ class Attach:
     job: Annotated[str, JOB]
     worker: Annotated[int, WORKER]
     port: Annotated[str, PORT] = port_kinds.DEFAULT
-    token: Annotated[str, TOKEN] = ""
+    token: Annotated[str, TOKEN] = field(default="", repr=False)
     protocol: Annotated[str, PROTOCOL] = ""
     values: Annotated[int, Number(0, MAX_WORKERS)] = 0
     moves: Annotated[bool, Flag()] = False
@@ -216,7 +216,7 @@ class Release:
 @dataclass(frozen=True, kw_only=True)
 class End:
     job: Annotated[str, JOB]
-    token: Annotated[str, TOKEN] = ""
+    token: Annotated[str, TOKEN] = field(default="", repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,9 +280,9 @@ def parse(message: dict[str, Any]) -> Request:
         check, optional = checks[key]
         if (problem := check.wrong(value)) and not (optional and value is None):
             raise Malformed(f"{op}: {key}: expected {check}, got {problem}")
-    for field in fields(kind):
-        if field.default is MISSING and field.name not in message:
-            raise Malformed(f"{op}: {field.name} is missing; expected {checks[field.name][0]}")
+    for each in fields(kind):
+        if each.default is MISSING and each.name not in message:
+            raise Malformed(f"{op}: {each.name} is missing; expected {checks[each.name][0]}")
     return kind(**{key: value for key, value in message.items() if key != "op"})
 
 
@@ -290,4 +290,4 @@ def parse(message: dict[str, Any]) -> Request:
 def _checks(kind: type) -> dict[str, tuple[Any, bool]]:
     """Returns for each field its check, and whether it may be null."""
     hints = get_type_hints(kind, include_extras=True)
-    return {field.name: (hints[field.name].__metadata__[0], field.default is None) for field in fields(kind)}
+    return {each.name: (hints[each.name].__metadata__[0], each.default is None) for each in fields(kind)}

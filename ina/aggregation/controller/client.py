@@ -166,6 +166,8 @@ class Client:
             if reply["port"].get("program") and not runs:
                 raise ValueError("a switch to run that was not asked for")
             reply["tags"] = self._tags(reply["port"].pop("tags", ""))
+            if tags == "on" and reply["tags"] is None:
+                raise ValueError("frames without tags, which were asked for")
             reply["key"] = found(self._channel.seal, reply["key"])
             return Attachment(job=job, fds=fds, **reply)
         except (KeyError, TypeError, ValueError) as error:  # another version, perhaps

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 
@@ -34,7 +34,7 @@ class MetricsDoor:
 
     listener: socket.socket
     process: str
-    token: str
+    token: str = field(repr=False)
 
     @property
     def address(self) -> str:

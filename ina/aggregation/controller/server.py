@@ -359,7 +359,7 @@ class Server:
                     connection.seal = client.session.seal = seal
                     client.session.principal = Principal(None, client.greeting.job_token)
                     client.trusted, client.ends_at = True, 0.0
-                    self.hurried.discard(client)
+                    self._interest(connection)
         except Refused as error:
             self._log_stranger(client.session.shown_address())
             connection.send({"event": "refused", "code": error.code, "reason": str(error)}, [])

@@ -545,6 +545,16 @@ def test_a_pass_is_none_of_anothers_job_and_not_for_http(machine):
     assert http(machine, f"Authorization: Bearer {own}")[0] == 401
 
 
+class Store(dict):
+    set = dict.__setitem__
+
+    def wait(self, keys, timeout):
+        assert all(key in self for key in keys)
+
+    def multi_get(self, keys):
+        return [self[key] for key in keys]
+
+
 @pytest.mark.build
 def test_ranks_get_a_pass_of_their_job_by_the_store(machine, monkeypatch):
     need("torch")
@@ -553,15 +563,6 @@ def test_ranks_get_a_pass_of_their_job_by_the_store(machine, monkeypatch):
     from ina.backend import rendezvous
     from ina.backend.job import Job
     from ina.backend.settings import Settings
-
-    class Store(dict):
-        set = dict.__setitem__
-
-        def wait(self, keys, timeout):
-            assert all(key in self for key in keys)
-
-        def multi_get(self, keys):
-            return [self[key] for key in keys]
 
     settings = Settings(program=Path("p4/switchml.p4"), protocol="", switch=machine)
     store = Store()
@@ -635,3 +636,17 @@ def test_errors_of_others_move_no_cursor():
 @pytest.mark.fast
 def test_nothing_of_this_is_the_name_of_a_job(service):
     assert "cannot be printed" in Someone(service, 1).ask("join", job=EVIL, worker=0)["error"]
+
+
+@pytest.mark.build
+def test_a_pass_of_a_switch_process_that_was_replaced_is_forgotten(machine, monkeypatch):
+    need("torch")
+    from datetime import timedelta
+
+    from ina.backend import rendezvous
+    from ina.backend.settings import Settings
+
+    monkeypatch.setitem(rendezvous._passes, machine, tokens.pass_for("the token before", "job"))
+    settings = Settings(program=Path("p4/switchml.p4"), protocol="", switch=machine)
+    rendezvous.release(rendezvous.agree(Store(), 0, 1, timedelta(seconds=60), settings).switch)
+    assert machine not in rendezvous._passes

@@ -93,14 +93,14 @@ def test_a_worker_refuses_an_attachment_with_a_port_of_no_kind():
              "protocol": "switchml", "address": address, "switch": address, "outlives": False, "check": "sum", "key": "",
              "moves": False}
     with listen(name) as listener:
-        for kind in ("udp", "pigeon"):
+        for kind, tags, wrong in (("udp", "", ""), ("pigeon", "", "unknown kind 'pigeon'"), ("udp", "on", "frames without tags")):
             client = Client(name)
             far, _ = listener.accept()
             with far:
                 far.sendall(json.dumps(reply | {"port": {"kind": kind}}).encode() + b"\n")
-                if kind in kinds():
-                    assert client.attach("job", 0).port == {"kind": kind}
+                if wrong:
+                    with pytest.raises(ControlError, match=f"no attachment: .*{wrong}"):
+                        client.attach("job", 0, tags=tags)
                 else:
-                    with pytest.raises(ControlError, match="no attachment: .* unknown kind 'pigeon'"):
-                        client.attach("job", 0)
+                    assert client.attach("job", 0).port == {"kind": kind}
             client.close()
