@@ -188,17 +188,18 @@ class Problems:
                 self.add(place(problem.key), problem.text, problem.key)
 
     def values(
-        self, kind: type[DataclassInstance], table: Mapping[str, object], place: Callable[[str], str], others: Sequence[str] = ()
+        self, kind: type[DataclassInstance], table: Mapping[str, object], place: Callable[[str], str], others: Sequence[str] = (),
+        hint: Callable[[str, list[str]], str] = nearest
     ) -> dict[str, Any]:
         """Returns the values of those keys of a table that exist, and have values of their types; adds the others' problems.
-        ``others``: keys that somebody else reads."""
+        ``others``: keys that somebody else reads; ``hint``: returns the end of an unknown key's error, by the known ones."""
         known = keys(kind)
         values: dict[str, Any] = {}
         for name, value in table.items():
             if name in others:
                 continue
             if name not in known:
-                self.add(place(name), f"unknown key {name!r}{nearest(name, [*known, *others])}", name)
+                self.add(place(name), f"unknown key {name!r}{hint(name, [*known, *others])}", name)
                 continue
             with self.at(place):
                 values[name] = convert(known[name], value)

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module, metadata
 from importlib.util import find_spec
@@ -259,6 +260,16 @@ def _entry_points() -> Iterable[metadata.EntryPoint]:
 def kinds() -> dict[str, type[Experiment]]:
     """Returns all kinds by name; ``settings.keys(kind)`` are the keys of one, with type, default, range, unit and help."""
     return {name: named(name, GROUP) for name in names()}
+
+
+def names_with(key: str) -> list[str]:
+    """Returns the names of the kinds that have a key, without users' own kinds that cannot be loaded."""
+    having = []
+    for name in names():
+        with suppress(ConfigError):
+            if key in settings.keys(named(name, GROUP)):
+                having.append(name)
+    return having
 
 
 def from_dict(values: dict[str, object]) -> Experiment:

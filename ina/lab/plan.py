@@ -126,7 +126,7 @@ class _Reader:
         about = table.get("about", "")
         if not isinstance(about, str):
             self._problems.add(self._document.at("about"), f"about = {about!r}: expected a line of text")
-        values = self._problems.values(self._kind, table, self._document.at, OTHERS)
+        values = self._problems.values(self._kind, table, self._document.at, OTHERS, self._hint)
         tables = self._tables(table.get("sweep", {}))
         for name, text in self._overrides.items():
             with self._problems.at(lambda key: COMMAND_LINE):
@@ -140,8 +140,13 @@ class _Reader:
     def _key(self, name: str) -> Key:
         known = keys(self._kind)
         if name not in known:
-            raise ConfigError(f"unknown key {name!r}{nearest(name, list(known))}")
+            raise ConfigError(f"unknown key {name!r}{self._hint(name, list(known))}")
         return known[name]
+
+    def _hint(self, name: str, known: list[str]) -> str:
+        """Returns the end of an unknown key's error: the kinds that have the key, else a similar one of this kind."""
+        others = kinds.names_with(name)
+        return f"; kind {self._kind.kind!r} has none of this name, but {', '.join(others)}" if others else nearest(name, known)
 
     def _tables(self, given: object) -> list[dict[str, list[object]]]:
         """Returns the swept keys of each table, with those of the command line."""

@@ -40,6 +40,18 @@ def test_unknown_key_names_file_and_nearest_key(tmp_path):
 
 
 @pytest.mark.fast
+def test_a_key_of_another_kind_is_refused_by_the_names_of_both(tmp_path):
+    path = tmp_path / "exp.toml"
+    path.write_text('kind = "parameters"\nfetch = 2\n[sweep]\nsplits = [1]\n')
+    with pytest.raises(ConfigError) as caught:
+        plan.load(path, {"discipline": "fifo"})
+    end = "; kind 'parameters' has none of this name, but"
+    assert str(caught.value).splitlines() == [
+        f"{path}:2: unknown key 'fetch'{end} asynchronous", f"{path}:4: [sweep]: unknown key 'splits'{end} asynchronous",
+        f"command line: unknown key 'discipline'{end} updates"]
+
+
+@pytest.mark.fast
 @pytest.mark.parametrize(
     "text, message",
     [

@@ -56,8 +56,8 @@ class AsynchronousKeys(Offering):
     shares: int = key(0, "masked: workers whose shares take off the masks of those that are missing; 0: nobody may be",
                       Range(0, 32))
     copies: int = key(2, "backup: workers that compute the same update, of which the first counts", Range(1, 32))
-    damping: str = key("none", "a stale update's weight: none (1), inverse (1/staleness, from 1 on), exponential (2/e to that)",
-                       choices=("none", "inverse", "exponential"))
+    damping: str = key("none", "a stale update's weight: none (1), inverse (1/staleness, from 1 on), exponential "
+                       "((2/e)^staleness)", choices=("none", "inverse", "exponential"))
     local: int = key(0, "steps of a worker that make an update; 0: 8 with local, fedsa, fedlesscan and layerwise, 2 with "
                       "downpour, else 1", Range(0, 10**6))
     fetch: int = key(2, "downpour: updates of a worker until it takes the shared parameters again", Range(1, 10**6))
@@ -114,10 +114,12 @@ class AsynchronousKeys(Offering):
         yield not self.way.leaves_out or self.local in (0, 1), "local", f"0 or 1 with {self.method}: a time is of one step"
         unmasked = self.way.adapts or self.way.selects or self.way.leaves_out
         alone = not self.masked or (self.enough == self.workers and not unmasked) or self.shares > 0
-        yield alone, "masked", f"false with sums of {self.enough} of {self.workers}, or shares: masks of those that are " \
-                               "missing would stay"
+        most = 2 * self.enough > self.workers
+        yield alone, "masked", f"false with sums of {self.enough} of {self.workers}{', or shares' * (most and not unmasked)}: " \
+                               "masks of those that are missing would stay"
         yield not self.shares or (self.masked and not unmasked), "shares", f"0 with {self.method}, or without masked"
-        half = not self.shares or self.workers // 2 < self.shares <= self.enough
+        yield not self.shares or unmasked or most, "shares", f"0 with sums of {self.enough} of {self.workers}, not more than half"
+        half = not (self.shares and most) or self.workers // 2 < self.shares <= self.enough
         yield half, "shares", (f"more than half of {self.workers}, so that no two groups reveal shares for two sets of "
                                   f"workers, and at most {self.enough}, which are enough for a sum")
         yield self.upper >= self.bound, "upper", f"{self.bound} or more, the bound"
