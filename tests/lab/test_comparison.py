@@ -3,7 +3,10 @@
 import io
 import json
 import re
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from capabilities import need
@@ -103,6 +106,17 @@ def test_legends_cover_nothing(places):
     width, height = (float(re.search(rf'{name}="([0-9.]+)pt"', image)[1]) for name in ("width", "height"))
     assert height > 3.2 * 72, "the picture has grown by the legend"
     assert width < 5.7 * 72, "letters are not small on a narrow page"
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("kind", ["asynchronous", "parameters", "updates"])
+def test_the_line_of_a_score_to_reach_has_its_name_in_the_legend(kind):
+    need("matplotlib")
+    module = import_module(f"ina.lab.kinds.{kind}")
+    names = {"method": "m", "label": "m", "discipline": "m"}
+    scores = [(0.0, 0.1), (1.0, 0.9)] if kind == "parameters" else [(0.0, 0, 0.1), (1.0, 8, 0.9)]
+    runs = [SimpleNamespace(scores=scores, target=target, **names) for target in (0.625, 0.0, 0.625)]
+    assert report.svg(partial(module._draw_scores, runs)).count("<!-- target, 62.5 % -->") == 1
 
 
 @pytest.mark.fast

@@ -173,8 +173,7 @@ def learn(config: Asynchronous, timeline: Timeline) -> Learned:
 def _draw_scores(runs: Sequence[Learned], axes: Axes) -> None:
     for run in runs:
         axes.plot([when for when, *_ in run.scores], [100 * score for *_, score in run.scores], label=run.method)
-        if run.target:
-            axes.axhline(100 * run.target, linestyle=":", linewidth=1, color="gray")
+    report.targets(axes, [run.target for run in runs])
     axes.set(xlabel="virtual time, s", ylabel="score, %")
     report.legend(axes)
 

@@ -329,8 +329,7 @@ def _in_switch(config: Parameters, place: Place) -> float:
 def _draw_scores(runs: Sequence[Served], axes: Axes) -> None:
     for run in runs:
         axes.plot([when for when, _ in run.scores], [100 * score for _, score in run.scores], label=run.label)
-        if run.target:
-            axes.axhline(100 * run.target, linestyle=":", linewidth=1, color="gray")
+    report.targets(axes, [run.target for run in runs])
     axes.set(xlabel="virtual time, s", ylabel="test accuracy, %")
     report.legend(axes)
 

@@ -345,8 +345,7 @@ def train(config: UpdateTraining, timeline: Timeline) -> Trained:
 def _draw_scores(runs: Sequence[Trained], axes: Axes) -> None:
     for run in runs:
         axes.plot([when for when, *_ in run.scores], [100 * score for *_, score in run.scores], label=run.discipline)
-        if run.target:
-            axes.axhline(100 * run.target, linestyle=":", linewidth=1, color="gray")
+    report.targets(axes, [run.target for run in runs])
     axes.set(xlabel="virtual time, s", ylabel="score, %")
     report.legend(axes)
 

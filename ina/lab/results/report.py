@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import io
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,6 +117,12 @@ def svg(draw: Callable[[Axes], None]) -> str:
 def legend(axes: Axes) -> None:
     """Draws the legend below the axes, where it covers nothing, and leaves them their width on a narrow page."""
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0, frameon=False)
+
+
+def targets(axes: Axes, scores: Iterable[float]) -> None:
+    """Draws a dotted line, named in the legend, at each score (0 to 1) that is to be reached, in percent; 0: there is none."""
+    for score in sorted({*scores} - {0.0}):
+        axes.axhline(100 * score, linestyle=":", linewidth=1, color="gray", label=f"target, {100 * score:g} %")
 
 
 def whole_numbers(axis: Axis) -> None:
