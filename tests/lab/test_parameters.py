@@ -1,5 +1,6 @@
 """The key-value parameter server in virtual time: exact sums whatever servers die, leave and join; bounds, bytes and replays."""
 
+import itertools
 import random
 from dataclasses import dataclass, field, replace
 
@@ -159,6 +160,62 @@ def test_a_server_that_is_killed_at_any_moment_of_a_hundred_trainings_costs_no_p
         trial.run()
         server, moment = chance.randrange(trial.shape.servers), trial.lasted * chance.random()
         cluster = check(replace(trial, changes=f"{moment:.9f} die {server}"))
+        assert server not in cluster.servers and cluster.manager.switches == 1, trial
+
+
+FILTERED = [{"filter": "significant", "threshold": 60.0}, {"filter": "random", "threshold": 0.5},
+            {"filter": "skip", "threshold": 0.5}, {"filter": "kkt", "threshold": 10.0, "shrink": 40.0, "together": True}]
+
+
+def filtered(seed: int) -> Trial:
+    """Draws one with a filter and bounded consistency, and without changes."""
+    chance = random.Random(2000 + seed)
+    return replace(drawn(seed), changes="", bound=chance.choice((1, 2, 3)), steps=8, caching=chance.random() < 0.5,
+                   **FILTERED[seed % len(FILTERED)])
+
+
+def let_through(monkeypatch) -> list[tuple[int, int, np.ndarray]]:
+    """Returns a list of all pushes yet to be made, as filters let them through: worker, iteration, values of all keys."""
+    pushes, whole = list[tuple[int, int, np.ndarray]](), Worker._filtered
+
+    def record(worker, push):
+        sent = whole(worker, push)
+        values = np.zeros_like(worker.values)
+        values[sent.keys] = sent.values
+        pushes.append((worker.number, sent.iteration, values))
+        return sent
+
+    monkeypatch.setattr(Worker, "_filtered", record)
+    return pushes
+
+
+def check_filtered(trial: Trial, pushes: list[tuple[int, int, np.ndarray]]) -> Cluster:
+    """Runs it and compares the values with all pushes, each once: in the order of the iterations, since a step towards 0 follows
+    each. What a filter holds back is in no push, and nothing else lacks."""
+    pushes.clear()
+    cluster, _, _ = trial.run()
+    assert sorted(each[:2] for each in pushes) == [*itertools.product(range(trial.workers), range(trial.steps))]
+    values = np.zeros(trial.keys, np.float32)
+    for iteration, block in enumerate(trial.order):
+        keys = slice(*(trial.keys * edge // trial.blocks for edge in (block, block + 1)))
+        values[keys] -= sum(sent for _, step, sent in pushes if step == iteration)[keys]
+        values[keys] = np.sign(values[keys]) * np.maximum(np.abs(values[keys]) - np.float32(trial.shrink), 0)
+    assert cluster.values().tolist() == values.tolist(), trial
+    if trial.filter in ("significant", "random"):
+        rests = sum(worker._rest for worker in cluster.workers)
+        assert (cluster.values() - rests).tolist() == trial.right().tolist() and np.any(rests), trial
+    assert max(max(worker.staleness) for worker in cluster.workers) <= trial.bound
+    return cluster
+
+
+@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 100), marks=pytest.mark.later)], ids=str)
+def test_a_server_that_is_killed_at_any_moment_costs_no_push_that_a_filter_has_let_through(monkeypatch, seeds):
+    pushes = let_through(monkeypatch)
+    for seed in seeds:
+        trial, chance = filtered(seed), random.Random(3000 + seed)
+        check_filtered(trial, pushes)
+        server, moment = chance.randrange(trial.shape.servers), trial.lasted * chance.random()
+        cluster = check_filtered(replace(trial, changes=f"{moment:.9f} die {server}"), pushes)
         assert server not in cluster.servers and cluster.manager.switches == 1, trial
 
 
