@@ -423,6 +423,27 @@ def test_a_training_that_diverges_says_so_and_blames_no_switch(method, lr):
         replace(BASE, lr=lr, method=method).measure()
 
 
+@pytest.mark.parametrize("method", ["synchronous", "first", "balanced", "layerwise"])
+def test_updates_that_only_their_sum_is_too_large_of_blame_no_switch(monkeypatch, method):
+    """Each is a float that a packet can carry; eight of them, or six, are beyond all floats."""
+    huge = np.float32(2.0**125.7)
+    monkeypatch.setattr(Task, "update", lambda task, *rest: np.full(task.parameters, huge, np.float32))
+    with pytest.raises(Diverged, match="update 1 of worker 0 is infinite, NaN, or beyond 1.06338e"):
+        replace(BASE, method=method, updates=80).measure()
+
+
+def test_updates_of_a_few_sums_add_up_to_too_much_for_the_deep_layers(monkeypatch):
+    monkeypatch.setattr(Task, "update", lambda task, *rest: np.full(task.parameters, np.float32(2.0**122.5), np.float32))
+    with pytest.raises(Diverged, match="the change of the deep layers up to update 2 of worker 0 is infinite"):
+        replace(BASE, method="layerwise", updates=192).measure()
+
+
+def test_a_loss_that_is_no_float_blames_no_switch():
+    """Losses travel in the sums of `foresight`: one may be infinite where the update is not."""
+    with pytest.raises(Diverged, match="the training diverged: the loss before update .* its learning rate is 1e\\+06"):
+        replace(BASE, method="foresight", lr=1e6, updates=200).measure()
+
+
 @pytest.mark.parametrize("speeds", [[0, 0, 0], [np.inf, 1, 1], [np.nan, 1, 1]])
 def test_batches_are_equal_where_no_speed_is_known(speeds):
     assert batches(np.array(speeds, float), 10) == [4, 3, 3]

@@ -23,7 +23,7 @@ from ina.worlds.virtual.network import Completion
 
 SMOOTHING = 0.1  # weight of the latest compute time in a worker's mean, from which its speed follows
 FASTEST = 1e-3  # least mean, in means of all: nobody is taken for more than a thousand times faster
-LARGEST = 2.0**126  # of a float that a sum can have: docs/design/protocol.md, "Not finite"
+LARGEST = 2.0**126  # of the floats of a sum, over its workers: docs/design/protocol.md, "Not finite"
 
 
 class Run:
@@ -171,18 +171,26 @@ class Run:
             if config.way.foresees and isinstance(self.task, Task):
                 note = self.task.loss(begin, piece, data, size)
             values = self.task.update(begin, piece, data, size, rate, config.local)
-        virtual_network.check_bounded(values, LARGEST, f"update {worker.computed + 1} of worker {worker.number}", rate)
+        self._check_bounded(values, worker, "", rate)
+        self._check_bounded(np.array([note]), worker, "the loss before ", rate)
         if config.way.keeps:
             worker.own = version, begin - values
         if config.way.layered:
             deep = values[self.task.deep :]
             worker.drift = deep if worker.drift is None else worker.drift + deep
+            self._check_bounded(worker.drift, worker, "the change of the deep layers up to ", rate)
         if config.way.balances or config.way.adapts:
             values = self._weighted(worker, values, seconds)
         worker.computed += 1
         worker.spans.append((f"compute at version {version}", self.network.now / PS, self.network.now / PS + seconds))
         update, token = Update(values, version, note), worker.token
         self.network.plan(self.network.now + round(seconds * PS), lambda: self._computed(worker, update, token))
+
+    def _check_bounded(self, values: np.ndarray, worker: Worker, name: str, rate: float) -> None:
+        """Raises Diverged: a sum of as large values of all workers might be no float, which is no fault of the switch. ``name``:
+        words before the update that the worker computes."""
+        largest = LARGEST / self.config.workers
+        virtual_network.check_bounded(values, largest, f"{name}update {worker.computed + 1} of worker {worker.number}", rate)
 
     def _weighted(self, worker: Worker, values: np.ndarray, seconds: float) -> np.ndarray:
         """Returns an update weighed by its batch, and behind it the worker's speed among zeros, so that a sum has all of them: it
