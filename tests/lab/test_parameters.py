@@ -23,7 +23,7 @@ from ina.lab.virtual.parameter_server.messages import COPY, STATE, state_bytes
 from ina.lab.virtual.parameter_server.server import Rules, Server
 from ina.lab.virtual.parameter_server.worker import Plan, StaleRead, Worker
 from ina.lab.virtual.timeline import Timeline
-from ina.lab.virtual.virtual_network import WrongSum
+from ina.lab.virtual.virtual_network import Diverged, WrongSum
 from ina.net.ports import PS
 from ina.worlds.virtual.network import EndOfTime
 
@@ -546,3 +546,11 @@ def test_the_experiment_runs_from_the_command_line(tmp_path, capsys):
     (finding,) = why.explain(load(folder))
     assert finding.job == "bounded by 3" and "iterations old on average" in finding.shown
     assert (folder / "report.html").exists() and parameters.KIND is Parameters
+
+
+@pytest.mark.parametrize("keys", [{"lr": 1e6}, {"lr": 1e6, "filter": "significant", "threshold": 0.1}, {"lr": 100.0}])
+def test_a_training_that_diverges_says_so(keys):
+    """NaN would travel as any other value, and a filter would hold it back for ever."""
+    message = f"the training diverged: the update of worker .* in iteration .* its learning rate is {keys['lr']:g}: give"
+    with pytest.raises(Diverged, match=message.replace("+", r"\+")):
+        replace(BASE, steps=20, width=4, **keys).measure()

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 CONSISTENCIES = ("sequential", "bounded", "eventual")
 CARRIED = {"push_mb": (PUSH, PUSHED), "pull_mb": (PULL, STATE), "copy_mb": (COPY, COPIED), "moved_mb": (MOVED,)}  # messages
+LARGEST = 2.0**126  # of the floats of a sum of all workers' updates
 LAST = 3  # measurements of the score that the table's is the mean of
 
 
@@ -227,8 +228,13 @@ class _Learner:
         self._times = [np.random.default_rng((config.seed, 4, worker)) for worker in range(config.workers)]
 
     def update(self, worker: int, iteration: int, values: np.ndarray) -> np.ndarray:
-        """Returns by how much the values fall in a step of SGD on a worker's points."""
-        return self.task.update(values, worker, self._data[worker], self.config.batch, self.config.lr, 1)
+        """Returns by how much the values fall in a step of SGD on a worker's points. Raises Diverged: it is too large."""
+        config = self.config
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
+            update = self.task.update(values, worker, self._data[worker], config.batch, config.lr, 1)
+        largest, name = LARGEST / config.workers, f"the update of worker {worker} in iteration {iteration}"
+        virtual_network.check_bounded(update, largest, name, config.lr)
+        return update
 
     def seconds(self, worker: int) -> float:
         """Returns how long a worker computes its next step."""
@@ -241,6 +247,7 @@ def serve(config: Parameters, timeline: Timeline) -> Served:
     """Trains, and measures the same iterations with sums in the switch. ``timeline`` records the events of the first.
 
     Raises:
+        Diverged: an update is too large for any sum, infinite, or no number.
         JobError: a message failed, at a deadline or otherwise.
         LostRange: more servers died than there are copies.
         StaleRead: a worker's values were older than its bound.
