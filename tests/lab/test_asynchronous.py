@@ -21,6 +21,7 @@ from ina.lab.virtual.judge import Judge, StaleSum
 from ina.lab.virtual.learning import Task
 from ina.lab.virtual.masks import Masks
 from ina.lab.virtual.methods import METHODS, batches, further
+from ina.lab.virtual.staleness import StalenessBound
 from ina.lab.virtual.virtual_network import Diverged, WrongSum
 
 pytestmark = pytest.mark.build
@@ -82,6 +83,53 @@ def test_an_adaptive_bound_waits_less_than_the_lower_one_and_is_nearer_than_the_
                               for method, bound in (("ssp", 3), ("dssp", 3), ("ssp", 12)))
     assert narrow.waited > adaptive.waited > wide.waited
     assert narrow.summary()["per_second"] < adaptive.summary()["per_second"] < wide.summary()["per_second"]
+
+
+@pytest.mark.parametrize(("patience", "ended", "bounds"), [
+    (0, "rrtr", [1, 1, 1, 1]),
+    (2, "rtrttttt", [2, 2, 3, 2, 2, 1, 1, 1]),  # each second one in a sum narrows it, refused ones between them or not
+    (1, "rrrrtttt", [2, 3, 4, 4, 3, 2, 1, 1]),  # at most 4, at least 1
+])
+def test_a_bound_widens_with_each_refusal_and_narrows_with_every_so_many_sums(patience, ended, bounds):
+    bound, seen = StalenessBound(1, 4, patience), []
+    for each in ended:
+        (bound.refuse if each == "r" else bound.take)()
+        seen.append(bound.now)
+    assert seen == bounds
+
+
+@pytest.mark.parametrize("patience", [4, 9, 19])
+def test_between_its_limits_an_adaptive_bound_has_one_update_in_so_many_refused(patience):
+    """Each refusal is a sum up, each `patience` updates in sums are one down: there are as many of both, but for what the bounds
+    are wide. With exponential times a share of the updates is staler than any bound, so that none is wide enough for all."""
+    run = learnt(method="iswitch", bound=0, upper=1000, patience=patience, updates=2400)
+    down = len(run.staleness) / patience
+    assert 0.95 * down <= run.dropped <= down + WORKERS * (max(run.allowed) + 1) < len(run.staleness) / 2
+    assert all(stale <= most for stale, most in zip(run.staleness, run.allowed, strict=True))
+
+
+def test_an_adaptive_bound_that_may_not_move_is_the_fixed_one():
+    fixed, limited = learnt(method="iswitch", updates=400), learnt(method="iswitch", upper=3, patience=4, updates=400)
+    assert set(limited.allowed) == {3} and (limited.scores, limited.dropped) == (fixed.scores, fixed.dropped)
+    assert not fixed.allowed and fixed.summary()["allowed"] is None
+
+
+def test_a_worker_that_is_always_slow_has_a_bound_of_its_own(monkeypatch):
+    """Worker 0 takes four times as long as others, so that nearly all it computes is staler than 2; it alone needs a wide one."""
+    runs, go_on = [], Run.go_on
+    monkeypatch.setattr(Run, "go_on", lambda run, worker: runs.append(run) or go_on(run, worker))
+    keys = {"method": "iswitch", "bound": 2, "straggler": 4.0, "distribution": "constant", "updates": 400}
+    (fixed,), (adaptive,) = (replace(BASE, patience=patience, **keys).measure() for patience in (0, 1000))
+    assert fixed.dropped > adaptive.dropped > 0
+    bounds = [worker.bound.now for worker in runs[-1].workers]
+    assert bounds[0] > max(bounds[1:]) and bounds == [bound.now for bound in runs[-1].judge.bounds]
+
+
+@pytest.mark.parametrize("keys", [{"task": "cartpole"}, {"task": "images"}, {"loss": 0.02, "duplicate": 0.02, "reorder": 0.02}])
+def test_an_adaptive_bound_has_the_same_bits_again(keys):
+    first, again = (replace(BASE, method="iswitch", bound=1, patience=3, updates=160, evaluate=40, **keys).measure()
+                    for _ in range(2))
+    assert first == again and len(set(first[0].allowed)) > 1
 
 
 @pytest.mark.parametrize(("own", "other", "more"), [
@@ -336,7 +384,7 @@ def test_a_late_update_of_who_waits_is_not_hidden(monkeypatch):
         offer(run, worker, update)
 
     monkeypatch.setattr(Run, "_offer", older)
-    with pytest.raises(StaleSum, match="an update of staleness 1, expected at most 0 with synchronous"):
+    with pytest.raises(StaleSum, match="an update of staleness 1 by worker ., expected at most 0 with synchronous"):
         replace(BASE, updates=80).measure()
 
 
@@ -346,15 +394,30 @@ def test_a_bound_that_is_not_kept_is_noticed(monkeypatch, method):
         offer = Run._offer
 
         def stale(run, worker, update):
-            run.stalest, known = None, run.stalest
+            worker.bound, known = None, worker.bound
             offer(run, worker, update)
-            run.stalest = known
+            worker.bound = known
 
         monkeypatch.setattr(Run, "_offer", stale)
     else:
         monkeypatch.setattr(Run, "_may_begin", lambda run, worker: True)
     with pytest.raises(StaleSum, match=f"expected at most .* with {method}"):
         replace(BASE, method=method, bound=1, upper=2).measure()
+
+
+@pytest.mark.parametrize(("by", "message"), [(1, "expected at most [1-9] with"), (-1, "refuses an update .* expected one above")])
+def test_a_worker_whose_bound_is_another_than_the_rule_has_it_is_noticed(monkeypatch, by, message):
+    """The judge has bounds of its own, which it carries on by the sums."""
+    offer = Run._offer
+
+    def otherwise(run, worker, update):
+        worker.bound.now += by
+        offer(run, worker, update)
+        worker.bound.now -= by
+
+    monkeypatch.setattr(Run, "_offer", otherwise)
+    with pytest.raises(StaleSum, match=message):
+        replace(BASE, method="iswitch", bound=1, patience=4, updates=400).measure()
 
 
 def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
@@ -378,6 +441,8 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
     ({"method": "fastest"}, "method = 'fastest'"), ({"least": 9}, "least = 9: expected at most 8"),
     ({"method": "softsync", "splits": 9}, "splits = 9: expected at most 8"),
     ({"method": "dssp", "bound": 5, "upper": 4}, "upper = 4: expected 5 or more"),
+    ({"method": "iswitch", "patience": 4, "bound": 9, "upper": 8}, "upper = 8: expected 9 or more, the bound"),
+    ({"method": "ssp", "patience": 4}, "patience = 4: expected 0 with ssp: its bound stays"),
     ({"outer": "adagrad", "outer_momentum": 0.5}, "outer_momentum = 0.5: expected 0 with adagrad"),
     ({"task": "cartpole", "own": 0.5}, "own = 0.5: expected 0 with cartpole"),
     ({"task": "cartpole", "batch": 20}, "batch = 20: expected a multiple of 8"),

@@ -57,6 +57,7 @@ class Learned:
     link_use: float | None
     stats: dict[str, dict] = field(default_factory=dict)
     enough: list[int] = field(default_factory=list)  # fewest and most workers that were enough for a sum
+    allowed: list[int] = field(default_factory=list)  # staleness that each such update was allowed, where that changes
 
     def summary(self) -> dict[str, object]:
         """Figures of the table."""
@@ -71,6 +72,7 @@ class Learned:
             "sums_per_second": self.sums / self.seconds,
             "staleness": statistics.fmean(self.staleness),
             "stalest": max(self.staleness),
+            "allowed": statistics.fmean(self.allowed) if self.allowed else None,
             "apart": self.apart,
             "dropped": self.dropped / (self.dropped + len(self.staleness)),
             "waiting": self.waited / (self.workers * self.seconds),
@@ -93,6 +95,7 @@ class Asynchronous(AsynchronousKeys):
         Row("sums_per_second", "sums, a virtual second", "sums/s", "{:.0f}"),
         Row("staleness", "staleness of an update, mean, in sums", "stale", "{:.2f}"),
         Row("stalest", "largest", "most", "{:,}"),
+        Row("allowed", "staleness that it was allowed, mean, where that changes", "allowed", "{:.2f}"),
         Row("apart", "updates of a worker beyond the slowest one's, at most", "apart", "{:,}"),
         Row("dropped", "updates that were too stale to be sent", "dropped", "{:.1%}"),
         Row("waiting", "part of the time in which a worker waits", "waiting", "{:.1%}"),
@@ -101,6 +104,7 @@ class Asynchronous(AsynchronousKeys):
     meanings = {
         "dropped": "Share of the updates that were computed and then not sent, because they were too stale for any sum.",
         "staleness": "Sums that were complete between the parameters that an update was computed at and the sum that it is in.",
+        "allowed": "Bound of an update's staleness when it was offered to the sum that it is in (`patience`).",
         "stalest": "The largest staleness of an update.",
         "retransmissions": "Packets that workers sent again because an answer was late, or to ask once more: each asks for the "
                            "next sum before it has an update for it, and again until the switch or server has decided it, where "
@@ -165,8 +169,9 @@ def learn(config: Asynchronous, timeline: Timeline) -> Learned:
         timeline.jobs.append((job.name, [worker.spans[:SPANS] for worker in run.workers]))
         return Learned(
             config.method, config.workers, config.target, seconds, sums, run.scores, run.judge.staleness(sums),
-            run.judge.check_bounds(sums, run.stalest, run.ahead), run.dropped, waited,
+            run.judge.check_bounds(sums, run.ahead), run.dropped, waited,
             stats=virtual_network.counters(network, config, [job], job.hosts), enough=run.judge.range_of_enough(),
+            allowed=run.judge.allowances(sums) if config.patience else [],
             **virtual_network.link_figures(network, seconds))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.lab import oracle
+from ina.lab.virtual.staleness import StalenessBound
 from ina.lab.virtual.virtual_network import WrongSum
 
 
@@ -19,18 +20,23 @@ class StaleSum(WrongSum):
 
 class Judge:
     """Record of a training of ``workers`` workers. ``method`` is named in errors; ``enough`` workers complete a sum; so many
-    ``copies`` in a row compute the same, of which a sum has one.
+    ``copies`` in a row compute the same, of which a sum has one; ``bounds``: of each worker's updates at the beginning, which
+    the judge carries on by itself, by the sums and refusals that it is told of; none: updates may have any staleness.
 
     Attributes:
         versions: that an update was computed at, by sum and worker it was offered to and by.
+        allowed: staleness that such an update may have, where there is a bound.
         leasts: workers that are enough, by sum, where these are not ``enough``.
         sets: contributors, by sum.
         chosen: workers that compute at a version, where not all do.
     """
 
-    def __init__(self, method: str, workers: int, enough: int, protocol: str, copies: int = 1):
+    def __init__(self, method: str, workers: int, enough: int, protocol: str, copies: int = 1,
+                 bounds: list[StalenessBound] | None = None):
         self.method, self.workers, self.enough, self.protocol, self.copies = method, workers, enough, protocol, copies
+        self.bounds = bounds or []
         self.versions: dict[tuple[int, int], int] = {}
+        self.allowed: dict[tuple[int, int], int] = {}
         self.leasts: dict[int, int] = {}
         self.sets: dict[int, tuple[int, ...]] = {}
         self.chosen: dict[int, list[int]] = {}
@@ -46,6 +52,16 @@ class Judge:
         if plain is not None:
             self._plain[number, worker] = plain
         self.versions[number, worker], self._values[number, worker] = version, values
+        if self.bounds:
+            self.allowed[number, worker] = self.bounds[worker].now
+
+    def refuse(self, number: int, worker: int, version: int) -> None:
+        """Notes that a worker does not send an update, computed at ``version``, which could go to a sum, as it is too stale.
+        Raises StaleSum: it is not."""
+        if (stale := number - version) <= (bound := self.bounds[worker].now):
+            raise StaleSum(f"worker {worker} refuses an update of staleness {stale}, expected one above {bound} with "
+                           f"{self.method}")
+        self.bounds[worker].refuse()
 
     def expect(self, number: int, worker: int, least: int) -> None:
         """Notes how many workers are enough for a sum as one of them has it. Raises WrongSum: others have it otherwise."""
@@ -84,6 +100,8 @@ class Judge:
             if each not in self.chosen.get(version, contributors):
                 raise WrongSum(f"sum {number} has an update of version {version} by worker {each}, expected one of "
                                f"{self.chosen[version]}")
+        if self.bounds and worker in contributors:
+            self.bounds[worker].take()
         if number not in self._right:
             given = [self._values[number, each] for each in contributors]
             self._right[number] = oracle.expected(given, len(given), self.protocol, protocols.SUM)
@@ -117,15 +135,24 @@ class Judge:
         """Returns that of each update in the first ``sums`` sums."""
         return [number - self.versions[number, each] for number in range(sums) for each in self.sets[number]]
 
-    def check_bounds(self, sums: int, stalest: int | None, ahead: int | None) -> int:
+    def allowances(self, sums: int) -> list[int]:
+        """Returns the bound that held for each update in the first ``sums`` sums when it was offered."""
+        return [self.allowed[number, each] for number in range(sums) for each in self.sets[number]]
+
+    def check_bounds(self, sums: int, ahead: int | None) -> int:
         """Walks through the first ``sums`` sums again, by their numbers. Returns by how many updates a worker was ahead of the
         slowest where it began, at most.
 
         Raises:
-            StaleSum: an update is more than ``stalest`` sums stale, or a worker was more than ``ahead`` updates ahead.
+            StaleSum: an update is staler than the bound that held when it was offered, or a worker was more than ``ahead``
+                updates ahead.
         """
-        if stalest is not None and (most := max(self.staleness(sums))) > stalest:
-            raise StaleSum(f"an update of staleness {most}, expected at most {stalest} with {self.method}")
+        for number in range(sums if self.bounds else 0):
+            for each in self.sets[number]:
+                stale, most = number - self.versions[number, each], self.allowed[number, each]
+                if stale > most:
+                    raise StaleSum(f"sum {number} has an update of staleness {stale} by worker {each}, expected at most {most} "
+                                   f"with {self.method}")
         clocks, done, apart = np.zeros(self.workers, int), 0, 0
         for version, worker in sorted(self._begun):
             while done < version:

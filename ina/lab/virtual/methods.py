@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ina.lab.virtual.staleness import StalenessBound
+
 
 class Terms(NamedTuple):
     """Keys of a run that say what its method allows (asynchronous/keys.py). ``least`` is 0: as the method has it."""
@@ -23,6 +25,7 @@ class Terms(NamedTuple):
     upper: int
     copies: int
     chosen: int
+    patience: int
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Method:
         waits: a worker computes nothing until a sum has its update.
         shares: a sum is divided by all workers, so that each update counts the same; else by those that are in it.
         stalest: largest staleness of an update, in sums; None: any. Who does not wait drops what would be staler.
+        widens: the bound of a worker follows what it refuses, up to ``stalest``, if `patience` says so (staleness.py).
         ahead: most updates by which a worker is ahead of the slowest one where it begins; None: any.
         predicts: a worker that reaches the `bound` goes on, up to ``ahead``, if it then waits less (``further``).
         keeps: a worker computes on a copy of its own, which it replaces by the shared one after `fetch` updates.
@@ -58,6 +62,7 @@ class Method:
     waits: bool = True
     shares: bool = False
     stalest: Callable[[Terms], int | None] = lambda terms: None
+    widens: bool = False
     ahead: Callable[[Terms], int | None] = lambda terms: None
     predicts: bool = False
     keeps: bool = False
@@ -70,6 +75,13 @@ class Method:
     foresees: bool = False
     selects: bool = False
     local: int = 1
+
+    def bounds(self, terms: Terms) -> list[StalenessBound]:
+        """Returns the bound of each worker's updates at the beginning; none where they may have any staleness."""
+        if (highest := self.stalest(terms)) is None:
+            return []
+        lowest = terms.bound if terms.patience else highest
+        return [StalenessBound(lowest, highest, terms.patience) for _ in range(terms.workers)]
 
 
 METHODS = {
@@ -85,8 +97,8 @@ METHODS = {
     "balanced": Method("the sum of all, whose batches are as large as they are fast (LB-BSP; Chen et al., arXiv 1806.02508)",
                        stalest=lambda terms: 0, balances=True),
     "iswitch": Method("of the first `least`; nobody waits; what is staler than `bound` is not sent (Li et al., ISCA 2019)",
-                      enough=lambda terms: terms.least or -(-terms.workers // 2), waits=False,
-                      stalest=lambda terms: terms.bound),
+                      enough=lambda terms: terms.least or -(-terms.workers // 2), waits=False, widens=True,
+                      stalest=lambda terms: terms.upper if terms.patience else terms.bound),
     "softsync": Method("of the first workers/`splits`; nobody waits (n-softsync; Zhang et al., arXiv 1511.05950)",
                        enough=lambda terms: terms.workers // terms.splits, waits=False, shares=True),
     "foresight": Method("of each by itself, less of it the more the loss is to fall until then; nobody waits (after LC-ASGD; Li "

@@ -45,7 +45,10 @@ class AsynchronousKeys(Offering):
     splits: int = key(4, "softsync: into how many sums the workers' updates go", Range(1, 32))
     bound: int = key(3, "iswitch, fedlesscan: staleness, in sums; ssp, dssp: updates that a worker is ahead of the slowest, at "
                      "most", Range(0, 1000))
-    upper: int = key(0, "dssp: the same at most, where waiting does not pay; 0: bound + 12", Range(0, 2000))
+    upper: int = key(0, "dssp: the same at most, where waiting does not pay; iswitch with `patience`: the widest bound; 0: "
+                     "bound + 12", Range(0, 2000))
+    patience: int = key(0, "iswitch: each update that a worker refuses as stale widens its bound by one, up to `upper`, and so "
+                        "many that went to sums narrow it by one, down to `bound`; 0: it stays", Range(0, 10**6))
     noise: float = key(4.0, "fedsa: workers' updates that teach half as much as if each were of all data", Range(0, 1000))
     budget: float = key(0.0, "fedsa: updates in sums a second, at most, if there is a choice; 0: any", Range(0, 1e9))
     chosen: int = key(0, "fedlesscan: workers that compute in a round; 0: three quarters", Range(0, 32, "workers", "workers"))
@@ -123,6 +126,7 @@ class AsynchronousKeys(Offering):
         yield half, "shares", (f"more than half of {self.workers}, so that no two groups reveal shares for two sets of "
                                   f"workers, and at most {self.enough}, which are enough for a sum")
         yield self.upper >= self.bound, "upper", f"{self.bound} or more, the bound"
+        yield not self.patience or self.way.widens, "patience", f"0 with {self.method}: its bound stays"
         yield self.payload, "payload", "true: updates are real"
         yield self.outer_momentum < 1, "outer_momentum", "0 up to, not including, 1"
         yield self.outer == "sgd" or not self.outer_momentum, "outer_momentum", "0 with adagrad"
@@ -146,7 +150,7 @@ class AsynchronousKeys(Offering):
     def terms(self) -> Terms:
         """Keys that say what the method allows."""
         return Terms(self.workers, self.least, self.splits, self.bound, self.upper, self.copies,
-                     self.chosen or self.workers - self.workers // 4)
+                     self.chosen or self.workers - self.workers // 4, self.patience)
 
     @property
     def together(self) -> int:

@@ -31,7 +31,7 @@ class Run:
 
     def __init__(self, config: AsynchronousKeys, network: Fabric, job: FabricJob):
         self.config, self.network, self.job = config, network, job
-        self.stalest, self.ahead = config.way.stalest(config.terms), config.way.ahead(config.terms)
+        self.ahead = config.way.ahead(config.terms)
         self.task = TASKS[config.task].make(config)
         first = self.task.initial()
         self.workers = [
@@ -39,7 +39,10 @@ class Run:
                     first, np.zeros_like(first), np.zeros(config.workers, int), [[0.0] for _ in range(config.workers)],
                     config.workers * [config.batch])
             for number in range(config.workers)]
-        self.judge = Judge(config.method, config.workers, config.enough, config.protocol, config.together)
+        for number, bound in enumerate(config.way.bounds(config.terms)):
+            self.workers[number].bound = bound
+        self.judge = Judge(config.method, config.workers, config.enough, config.protocol, config.together,
+                           config.way.bounds(config.terms))
         self.scores = [(0.0, 0, self.task.score(first))]
         self.updates = self.dropped = self.waited = 0
         self.length = self.task.parameters + config.reported  # of a sum
@@ -94,7 +97,9 @@ class Run:
         number = next(each for each in range(worker.version, worker.announced) if each not in worker.arrived)
         stale = number - update.version
         drops = self.config.way.selects or not self.config.way.waits  # others wait, and are never too late
-        if drops and self.stalest is not None and stale > self.stalest:
+        if drops and worker.bound and stale > worker.bound.now:
+            self.judge.refuse(number, worker.number, update.version)
+            worker.bound.refuse()
             self.dropped += 1
             return
         weight = {"none": 1.0, "inverse": 1 / max(1, stale), "exponential": (np.e / 2) ** -stale}[self.config.damping]
@@ -239,6 +244,8 @@ class Run:
             worker.outs[number] = clear
         if worker.offered and worker.offered[0] == number:
             update, worker.offered = worker.offered[1], None
+            if worker.bound and worker.number in completion.event.contributors:
+                worker.bound.take()
             if worker.number not in completion.event.contributors and not self.config.way.stops:
                 worker.ready.appendleft(update)
             elif self._length(number) == self.length:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ina.lab.virtual.client_tiers import Rounds
 from ina.lab.virtual.loss_prediction import LossTrend
+from ina.lab.virtual.staleness import StalenessBound
 from ina.lab.virtual.straggling import Computation
 
 
@@ -35,6 +36,7 @@ class Worker:
     clocks: np.ndarray
     pushes: list[list[float]]
     sizes: list[int]
+    bound: StalenessBound | None = None  # of its updates; None: they may have any staleness
     pace: float = 0.0  # of its compute times for a mean batch, the mean, where it reports it; 0: it has none
     speeds: np.ndarray | None = None  # of all workers, as the sums that it has applied have them; 0: not known
     leasts: dict[int, int] = field(default_factory=dict)  # fedsa: workers that are enough, by sum
