@@ -304,6 +304,20 @@ def test_weights_of_stale_updates_and_memories_of_sums_make_a_difference():
         assert run.scores != plain and run.scores[-1][2] > 0.3
 
 
+@pytest.mark.parametrize("keys", [{"local": 1, "fetch": 1}, {"local": 2, "fetch": 3}])
+def test_adagrad_has_a_rate_of_each_parameter_over_the_root_of_its_squares_so_far(monkeypatch, keys):
+    """The rates of Dean et al. (NIPS 2012, section 4.1), of all averages at once, in double precision."""
+    seen, step = [], Run._step
+    monkeypatch.setattr(Run, "_step", lambda run, worker, average: seen.append((run, worker, average)) or step(
+        run, worker, average))
+    replace(BASE, method="downpour", updates=160, outer="adagrad", outer_lr=0.05, **keys).measure()
+    run, first = seen[0][0], Task(WORKERS, 4, 0.0, 1).initial()
+    averages = np.array([average for _, worker, average in seen if worker.number == 0], np.float64)
+    rates = 0.05 / np.sqrt(np.cumsum(averages**2, axis=0) + 1e-12)
+    assert len(averages) == run.workers[0].version >= 160 / keys["local"]
+    assert run.workers[0].parameters == pytest.approx(first - np.sum(rates * averages, axis=0), abs=2e-5)
+
+
 def test_a_large_batch_learns_as_many_small_ones_if_the_learning_rate_grows_with_it():
     """The linear scaling rule: with eight times as many points in a step, and an eighth of the steps, the same points teach the
     same at a rate that is eight times larger (Goyal et al., arXiv 1706.02677, section 2.1), and less at the same one."""
