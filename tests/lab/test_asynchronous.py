@@ -385,6 +385,20 @@ def test_workers_with_classes_of_their_own_drift_apart_in_local_steps():
     assert alike["score"] > own["score"] + 0.03
 
 
+def test_a_slow_worker_whose_updates_are_always_too_stale_is_in_no_sum_of_iswitch(monkeypatch):
+    """While it computes for 40 ms, seven others make an update each 10 ms: 28, seven sums of four, and the bound is three."""
+    offer, offered = Run._offer, list[tuple[int, bool]]()
+
+    def noted(run, worker, update):
+        before = run.dropped
+        offer(run, worker, update)
+        offered.append((worker.number, run.dropped == before))
+
+    monkeypatch.setattr(Run, "_offer", noted)
+    replace(BASE, method="iswitch", straggler=4.0, distribution="constant").measure()
+    assert offered.count((0, False)) > 20 and {number for number, sent in offered if sent} == set(range(1, WORKERS))
+
+
 def test_workers_with_few_classes_drift_apart_in_local_steps():
     alike, few = (learnt(method="local", local=32, concentration=each, updates=2560, width=16).summary() for each in (0.0, 0.05))
     assert alike["score"] > few["score"] + 0.03
