@@ -466,6 +466,7 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
 
 
 @pytest.mark.parametrize(("keys", "expected"), [
+    ({"workers": 33}, "^workers = 33: expected 0 to 32"),
     ({"method": "fastest"}, "method = 'fastest'"), ({"least": 9}, "least = 9: expected at most 8"),
     ({"method": "softsync", "splits": 9}, "splits = 9: expected at most 8"),
     ({"method": "dssp", "bound": 5, "upper": 4}, "upper = 4: expected 5 or more"),
