@@ -125,6 +125,7 @@ def test_forged_contributions_do_not_change_a_sum(machine):  # noqa: F811
 
 
 @pytest.mark.root
+@pytest.mark.later
 @pytest.mark.parametrize("tags", ["on", ""])
 def test_packets_with_a_forged_address(machine, tags):  # noqa: F811
     """The same by a raw socket of another process, as from another machine; without tags sums are wrong."""
