@@ -40,7 +40,7 @@ help: ## list the targets
 
 build: $(VENV)/built ## build the compiled part, if it is older than its sources (the other targets do, too)
 
-run: $(VENV)/built data $(if $(filter local,$(WORLD)),,mininet) $(if $(filter bmv2,$(SWITCH)),$(VENV)/p4runtime) ## train Fashion-MNIST through the P4 switch and over Gloo, and compare
+run: data $(if $(filter local,$(WORLD)),,mininet) $(VENV)/built $(if $(filter bmv2,$(SWITCH)),$(VENV)/p4runtime) ## train Fashion-MNIST through the P4 switch and over Gloo, and compare
 	@$(RUN) -m ina.cli run --world $(or $(WORLD),auto) $(if $(SWITCH),--switch $(SWITCH)) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(ARGS)
 
 experiment: $(VENV)/built $(if $(filter bmv2,$(SWITCH)),$(VENV)/p4runtime) ## run an experiment of experiments/: NAME=loss-sweep [WORLD=virtual]; without NAME, list them
@@ -121,12 +121,17 @@ release: $(VENV)-release/installed ## build the sdist and the wheel of the last 
 clean: ## remove the virtual environment and everything built
 	rm -rf $(VENV) $(VENV)-release build *.egg-info ina/_native*.so ina/_native.c .pytest_cache .hypothesis .ruff_cache
 
-# What the distribution has: a C compiler, venv. Asks for nothing unless it runs as root; says what is missing otherwise.
+# What the distribution has: a C compiler, venv. Asks for nothing unless it runs as root; says what is missing otherwise. Then
+# what builds the compiled part, so that it is built while the larger packages are on their way.
 $(VENV)/pyvenv.cfg:
 	@.ci/system cc venv
 	@echo '==> virtual environment in $(VENV)'
 	@$(PYTHON) .ci/aloud.py 'an empty environment' $(PYTHON) -m venv $(VENV)
-	@$(PYTHON) .ci/aloud.py 'the newest pip' $(VENV)/bin/pip install --upgrade pip
+
+$(VENV)/tools: | $(VENV)/pyvenv.cfg
+	@$(PYTHON) .ci/aloud.py 'the newest pip, setuptools and cffi' $(RUN) -m pip install --no-compile --disable-pip-version-check \
+		--upgrade pip setuptools cffi
+	@touch $@
 
 # $(call quietly,COMMAND): only a failing command shows what it said.
 quietly = $(1) > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log; exit 1; }
@@ -134,26 +139,34 @@ quietly = $(1) > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log; exit 1; }
 wanted = $$($(RUN) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	print(*p["dependencies"], *(r for e in "$(1)".split() for r in p["optional-dependencies"][e]))')
 
-$(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
+# Without Fashion-MNIST, scikit-learn comes for its small digits. What every training imports is imported once here, that is compiled.
+$(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/tools
 	@echo '==> Python packages: what is missing, and how large it is'
-	@.ci/install $(RUN) setuptools cffi $(call wanted,torch plot data dash)
+	@.ci/install $(RUN) setuptools cffi $(call wanted,torch plot dash $(shell .ci/system fallback))
+	@$(PYTHON) .ci/aloud.py 'first imports of torch and matplotlib' $(RUN) -c \
+		'import matplotlib.pyplot, torch._dynamo, torch.distributed.algorithms.join, torch.nn.parallel'
 	@touch $@
 
-$(VENV)/built: $(SOURCES) setup.py pyproject.toml | $(VENV)/installed
+# Beside each other: packages wait for the line, the compiled part for the processors.
+$(VENV)/built: $(SOURCES) setup.py pyproject.toml constraints.txt | $(VENV)/tools
+	@$(MAKE) --no-print-directory -j2 $(VENV)/installed $(VENV)/compiled
+	@touch $@
+
+$(VENV)/compiled: $(SOURCES) setup.py pyproject.toml | $(VENV)/tools
 	@.ci/system cc
 	@echo '==> compiled part (ina._native)'
-	@bash -o pipefail -c '$(VENV)/bin/pip install -v --no-build-isolation --no-deps -e . 2>&1 | tee $(VENV)/setup.log | \
-		sed -un "s/^ *\(compiled [0-9]* of .*\)/    \1/p"' || { cat $(VENV)/setup.log; exit 1; }
+	@$(PYTHON) .ci/aloud.py --saying 'compiled [0-9]+ of .*' 'the C compiler starts' \
+		$(RUN) -m pip install -v --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
-$(VENV)/p4runtime: pyproject.toml constraints.txt | $(VENV)/installed
+$(VENV)/p4runtime: pyproject.toml constraints.txt | $(VENV)/built
 	@echo '==> P4Runtime'
 	@.ci/install $(RUN) $(call wanted,p4runtime)
 	@touch $@
 
-$(VENV)/tested-with: pyproject.toml constraints.txt | $(VENV)/installed
+$(VENV)/tested-with: pyproject.toml constraints.txt | $(VENV)/built
 	@echo '==> test tools'
-	@.ci/install $(RUN) $(call wanted,dev p4runtime ray)
+	@.ci/install $(RUN) $(call wanted,dev data p4runtime ray)
 	@$(call quietly,$(VENV)/bin/pip install --no-deps mlc-chakra)
 	@touch $@
 
@@ -165,7 +178,7 @@ $(VENV)-release/installed: .ci/pins/release.txt
 	@$(VENV)-release/bin/pip install --disable-pip-version-check -r .ci/pins/release.txt
 	@touch $@
 
-$(VENV)/documented: pyproject.toml constraints.txt | $(VENV)/installed
+$(VENV)/documented: pyproject.toml constraints.txt | $(VENV)/built
 	@echo '==> documentation tools'
 	@.ci/install $(RUN) $(call wanted,docs)
 	@touch $@

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Runs long commands without being silent: after QUIET seconds without a line, one on standard error says what goes on.
 
-    aloud.py WHAT COMMAND ...     prints what the command printed only if it fails; its exit status is the command's
+    aloud.py [--saying REGEX] WHAT COMMAND ...
+
+Prints what the command printed only if it fails; its exit status is the command's. With --saying, a line of ours says the last of
+the command's lines that have a match, in place of WHAT.
 """
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -30,17 +34,19 @@ def grown(folder):
 
 @contextmanager
 def told(what, folder=""):
-    """Context manager: prints a line whenever QUIET seconds have passed since the last one. Yields a function that prints a
-    command's own line; the next one then says how long that one is ago, and later ones what has come into ``folder``, if there
-    is one."""
+    """Context manager: prints a line whenever QUIET seconds have passed since the last one. Yields a function of a command's own
+    line, which it prints (loud) or only keeps; the next line of ours then shows it with the time, and later ones what has come
+    into ``folder``, if there is one."""
     over, lock = threading.Event(), threading.Lock()
     last, about, repeated = [time.monotonic()], [what], [False]
     began = last[0]
 
-    def line(text):
+    def line(text, loud=True):
         with lock:
-            print(text, flush=True)
-            last[0], about[0], repeated[0] = time.monotonic(), text.strip(), False
+            if loud:
+                print(text, flush=True)
+                last[0] = time.monotonic()
+            about[0], repeated[0] = text.strip(), False
 
     def tell():
         while not over.wait(max(0.05, last[0] + QUIET - time.monotonic())):
@@ -69,20 +75,45 @@ def quietly(words, what, **options):
                               **options)
 
 
-def forwarded(words, what, folder=""):
-    """Runs a command to its end, and prints its lines as they come. ``folder``: what the command fills. Returns its exit
+def forwarded(words, what, folder="", shown=None):
+    """Runs a command to its end, and prints its lines as they come. ``folder``: what the command fills. ``shown``: a function of
+    a line that returns (text, loud), or None for noise; all that the command has said then follows if it fails. Returns its exit
     status."""
+    kept = []
     with told(what, folder) as line, \
-            subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, text=True) as process:
+            subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, text=True, errors="replace",
+                             stderr=subprocess.STDOUT if shown else None) as process:
         for text in process.stdout:
-            line(text.rstrip("\n"))
+            text = text.rstrip("\n")
+            if not shown:
+                line(text)
+                continue
+            kept.append(text)
+            if reply := shown(text):
+                line(*reply)
+    if process.returncode and kept:
+        print(*kept, sep="\n", file=sys.stderr, flush=True)
     return process.returncode
 
 
-if __name__ == "__main__":
-    if len(sys.argv) < 3:
+def main(arguments):
+    saying = None
+    if arguments[:1] == ["--saying"]:
+        saying, arguments = arguments[1:2], arguments[2:]
+    if len(arguments) < 2 or saying == []:
         sys.exit(__doc__)
-    done = quietly(sys.argv[2:], sys.argv[1])
+    what, *command = arguments
+    if saying:
+        def shown(line):
+            match = re.search(saying[0], line)
+            return (match[0], False) if match else None
+
+        sys.exit(forwarded(command, what, shown=shown))
+    done = quietly(command, what)
     if done.returncode:
         print(done.stdout, end="", file=sys.stderr)
     sys.exit(done.returncode)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

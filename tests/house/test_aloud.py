@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 
 import child
 import pytest
@@ -52,3 +55,32 @@ def test_as_a_command_it_prints_only_what_failed():
     assert (done.returncode, done.stdout) == (0, "")
     done = child.run([sys.executable, SCRIPT, "failing", "sh", "-c", "echo hello; echo there >&2; exit 4"])
     assert (done.returncode, done.stdout) == (4, "") and done.stderr.endswith("hello\nthere\n")
+
+
+def test_of_lines_that_are_chosen_the_last_is_said_and_all_of_them_after_a_failure(aloud, capfd):
+    script = "echo noise; echo compiled 3 of 9; sleep 1; echo end; exit 3"
+    with pytest.raises(SystemExit) as end:
+        aloud.main(["--saying", "compiled [0-9]+", "starting", "sh", "-c", script])
+    output = capfd.readouterr()
+    ticks = output.err.splitlines()
+    assert (end.value.code, output.out, ticks[-3:]) == (3, "", ["noise", "compiled 3 of 9", "end"])
+    assert {line.partition(" s: ")[2] for line in ticks[:-3]} == {"compiled 3"}
+
+
+def test_what_pip_says_is_heard_if_it_is_large_or_if_pip_fails(aloud, capfd, monkeypatch):
+    monkeypatch.setitem(sys.modules, "aloud", aloud)
+    loader = SourceFileLoader("install_of_ci", str(SCRIPT.with_name("install")))
+    install = module_from_spec(spec_from_loader("install_of_ci", loader))
+    loader.exec_module(install)
+    said = ["WARNING: Location 'file:///x/' is ignored", "Requirement already satisfied: numpy", "  Downloading a-1.whl (96 kB)",
+            "  Downloading torch-2.whl (190.5 MB)", "Progress 45000000 of 190500000",
+            "Installing collected packages: a, b, torch",
+            "Successfully installed a-1 b-1 torch-2"]
+    assert [install.shown(line) for line in said] == [
+        None, None, ("    downloads a-1.whl, 96 kB", False), ("    downloads torch-2.whl, 190.5 MB", True),
+        ("45 of 190 MB of torch-2.whl", False), ("    unpacks 3 packages", True), (f"    {said[-1]}", True)]
+    script = "; ".join(f"echo {shlex.quote(line)}" for line in said[:2])
+    assert aloud.forwarded(["sh", "-c", script], "pip", shown=install.shown) == 0
+    assert capfd.readouterr() == ("", "")
+    assert aloud.forwarded(["sh", "-c", f"{script}; exit 1"], "pip", shown=install.shown) == 1
+    assert capfd.readouterr() == ("", f"{said[0]}\n{said[1]}\n")

@@ -1,9 +1,11 @@
 """`make run`'s packages: their size is printed before the download, and CUDA comes only on request."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
+import tomllib
 import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -205,3 +207,16 @@ def test_what_is_not_to_be_had_is_said(tmp_path, index):
     assert done.returncode == 1 and "torch>=99" in done.stderr and "Traceback" not in done.stderr
     done, _ = install(tmp_path, [index], "sympy", TORCH="gpu")
     assert done.returncode == 1 and done.stderr == "error: TORCH=gpu: expected cpu or cuda\n"
+
+
+def test_the_makefile_asks_for_extras_that_there_are(tmp_path):
+    """Its rules are read, not carried out: of packages, tools of tests and of the documentation."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    venv = tmp_path / "venv"
+    done = subprocess.run(["make", "-n", f"VENV={venv}", f"PYTHON={sys.executable}", venv / "installed", venv / "tested-with"],
+                          cwd=ROOT, capture_output=True, text=True)
+    asked = [words.split() for words in re.findall(r'for e in "(.*?)"\.split', done.stdout)]
+    assert done.returncode == 0 and len(asked) >= 2, done.stderr
+    assert {"torch", "plot"} <= set(asked[0]) and all(set(words) <= set(extras) for words in asked), asked
+    fallback = subprocess.run([ROOT / ".ci/system", "fallback"], capture_output=True, text=True, check=True).stdout.split()
+    assert fallback == ([] if Path("/usr/share/datasets/fashion-mnist").is_dir() else ["data"])
