@@ -42,8 +42,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
         "world: tna, the program for Tofino on the embedded switch",
     )
     run.add_argument("--workers", type=whole(1, 1024), help="number of ranks")
-    run.add_argument("--epochs", type=whole(1, 10**6), help="passes over the training set")
-    run.add_argument("--steps", type=whole(0, 10**9), help="stop after this many steps")
+    run.add_argument("--epochs", type=whole(1, 10**6), help="passes over the training set (default: 2)")
+    run.add_argument("--steps", type=whole(0, 10**9),
+                     help="stop after this many steps (default: whole epochs; in the testbed, without CONFIG and --epochs, 100)")
     run.add_argument("--protocol", help="what switch and workers speak (default: switchml)")
     run.add_argument("--backends", help="comma-separated: ina,gloo, or protocols by name")
     run.add_argument("--data", help="folder with Fashion-MNIST's IDX files")
@@ -186,9 +187,22 @@ def _run(args: argparse.Namespace, console: Console) -> None:
         return
     if args.world or args.switch == "bmv2":
         overrides["world"] = _world(args.world or "auto", args.switch)
+    if args.config is None and _is_brief(overrides):
+        overrides["steps"] = str(FIRST_STEPS)
+        print(f"The first {FIRST_STEPS} steps of each training; all of them: --epochs 2, with make ARGS='--epochs 2'", flush=True)
     config = plan.load(args.config, overrides).single
     config.check_packages()
     run.run(config, args.results, console)
+
+
+FIRST_STEPS = 100  # of `ina run` in the testbed: the parameters are compared after as many
+
+
+def _is_brief(overrides: dict[str, str]) -> bool:
+    """Returns True for a training in the testbed whose length nobody has given. BMv2 has a shorter one of its own."""
+    own = {"steps", "epochs", "target", "record"} & set(overrides)
+    trains = overrides.get("kind", "training") == "training" and overrides.get("switch") != "bmv2"
+    return trains and overrides.get("world") == "testbed" and not own
 
 
 def _world(world: str, switch: str | None) -> str:

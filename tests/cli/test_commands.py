@@ -355,3 +355,29 @@ def test_slots_of_jobs_are_a_power_of_two_of_a_switch_that_listens(capsys, optio
 def test_a_switch_needs_a_program_or_a_controller_that_brings_one(capsys):
     assert cli.main(["switch", "run", "-i", "1@lo"]) == 1
     assert "or --no-p4" in capsys.readouterr().err
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("arguments, steps", [
+    ([], 100), (["--workers", "2"], 100), (["--epochs", "2"], 0), (["--steps", "7"], 7), (["--set", "epochs=1"], 0),
+    (["--set", "evaluate=20", "--set", "target=0.8"], 0)])
+def test_the_first_run_in_the_testbed_is_short_and_says_so(arguments, steps, monkeypatch, capsys):
+    chosen = []
+    monkeypatch.setattr("ina.worlds.testbed.mininet.missing", lambda: "")
+    monkeypatch.setattr("ina.lab.run.run", lambda config, root, console: chosen.append(config))
+    monkeypatch.setattr("ina.lab.kinds.training.Training.check_packages", lambda config: None)
+    assert cli.main(["run", "--world", "auto", *arguments]) == 0
+    assert [config.steps for config in chosen] == [steps]
+    assert ("The first 100 steps of each training; all of them: --epochs 2" in capsys.readouterr().out) == (steps == 100)
+    assert cli.main(["run", "--world", "local", *arguments]) == 0, "there the whole takes half a minute"
+    assert chosen[1].steps == (7 if steps == 7 else 0)
+
+
+@pytest.mark.fast
+def test_an_experiment_of_a_file_keeps_its_length_in_the_testbed(tmp_path, monkeypatch, capsys):
+    chosen = []
+    monkeypatch.setattr("ina.lab.run.run", lambda config, root, console: chosen.append(config))
+    monkeypatch.setattr("ina.lab.kinds.training.Training.check_packages", lambda config: None)
+    (tmp_path / "mine.toml").write_text("world = 'testbed'\n")
+    assert cli.main(["run", str(tmp_path / "mine.toml")]) == 0
+    assert [config.steps for config in chosen] == [0] and not capsys.readouterr().out
