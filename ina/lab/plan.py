@@ -32,7 +32,7 @@ DEFAULT = "training"  # the kind of a file that names none
 COMMAND_LINE, SWEEP = "command line", "--sweep"  # places of keys
 
 MOST_POINTS = 1000
-OTHERS = ("about", "sweep", "tofino")  # of the file; the last: ina/worlds/deployed/deployment_file.py
+OTHERS = ("about", "sweep", "tofino", "process")  # of the file; the last two: ina/worlds/deployed
 FIXED = ("kind", "name")  # the same at every point
 
 

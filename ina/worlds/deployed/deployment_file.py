@@ -245,6 +245,14 @@ class Deployment:
         return addresses
 
 
+def switch_names(document: documents.Document, table: str) -> set[str]:
+    """Returns the names in the tables [[TABLE.switch]] of a file, whatever else is wrong with them."""
+    entries = document.content.get(table)
+    entries = entries.get("switch") if isinstance(entries, dict) else None
+    names = [entry.get("name") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return {name for name in names if isinstance(name, str)}
+
+
 def read(path: Path, config: object) -> Deployment:
     """Reads the deployment of `config`, the file's experiment. Raises ConfigError, with file, line and key of all problems."""
     try:
@@ -419,6 +427,9 @@ class _Check:
         """Checks that the switch has this port, for `who` to be connected to."""
         d = self._deployment
         at = d.switch(switch)
+        if at is None and switch in switch_names(self._document, "process"):
+            return self._need(False, f"{who}: {switch} is a switch process, which has no ports for cables and a controller of "
+                              "its own: no tree has both kinds; ranks that it sums have tables [[process.host]]", *where)
         if at is None:
             return self._need(False, f"{who}: switch = {switch!r} is none of {', '.join(s.name for s in d.switches)}", *where)
         there = at.port(port)
