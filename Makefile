@@ -97,8 +97,10 @@ dpdk: $(VENV)/built ## build the ports over DPDK; says what to install where it 
 simulate: build ## kill, restart and forget everything in virtual time, for EVENTS (1000000) from SEED (1), PROTOCOL (switchml)
 	@$(RUN) -m ina.cli simulate --protocol $(or $(PROTOCOL),switchml) --events $(or $(EVENTS),1000000) --seed $(SEED) $(ARGS)
 
-soak: dpdk ## jobs over DPDK for MINUTES (10) with random faults: every sum compared, no mbuf lost, nothing grown
-	@$(RUN) -m bench.soak --minutes $(MINUTES) $(ARGS)
+soak: $(VENV)/built $(if $(filter servers,$(WORLD)),,dpdk) ## jobs for MINUTES (10) with faults, every sum compared: over DPDK, then at switch processes (WORLD=dpdk, servers: one)
+	@case "$(WORLD)" in ''|dpdk|servers) ;; *) echo "make soak: WORLD=$(WORLD): expected dpdk, servers, or none for both" >&2; exit 2;; esac
+	@$(if $(filter servers,$(WORLD)),,$(RUN) -m bench.soak --minutes $(MINUTES) $(ARGS))
+	@$(if $(filter dpdk,$(WORLD)),,$(RUN) -m bench.soak_servers --minutes $(MINUTES) $(ARGS))
 
 bench-dpdk: dpdk ## measure workers and switch over DPDK on two cores, without a NIC, beside testpmd and Gloo
 	@.ci/system testpmd
