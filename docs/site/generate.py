@@ -81,6 +81,7 @@ def keys() -> str:
 
 @page("reference/settings.md")
 def settings() -> str:
+    from ina.aggregation.control_socket.liveness import LEAST, MOST, SILENCE
     from ina.backend.settings import Keys
     from ina.base.settings import keys
 
@@ -92,6 +93,8 @@ def settings() -> str:
         ("INA_TOKEN, INA_TOKEN_FILE", "token of a controller at a `tcp:` address, or its file (default: `~/.config/ina.token`)"),
         ("INA_HOST", "host that this process is in, for a controller elsewhere"),
         ("INA_SWITCH_USER", "user whose switch process may be joined, beside one's own and root"),
+        ("INA_SILENCE", f"seconds after which a machine that answers nothing counts as out of reach, {LEAST} to {MOST:,} "
+                        f"(default: {SILENCE}): of a switch process, or a rank"),
     ]
     rows = [[f"`{name}`", cell(text)] for name, text in ranks]
     return "\n".join([

@@ -395,6 +395,8 @@ class Job:
     def _poll(self) -> str:
         with self.lock:
             reason = self.client.poll()
+        if self.client.out_of_reach:
+            return f"{reason}{rendezvous.log_tail(self._switch)}"
         if self.client.gone:
             return f"the switch process {self._switch_pid} ended{rendezvous.log_tail(self._switch)}"
         return reason

@@ -30,7 +30,7 @@ from ina.net.ports import Faults
 RUN_BY = ("ranks", "process")
 ACROSS_VALUES = 256  # integers in a packet between machines: of the sizes the most that fit an MTU of 1,500
 # Variables that other parts of the project, and its tests, read.
-OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE", "TOKEN", "TOKEN_FILE", "SWITCH_USER", "HOST")
+OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE", "TOKEN", "TOKEN_FILE", "SWITCH_USER", "HOST", "SILENCE")
 
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ina.aggregation.control_socket import descriptors
+from ina.aggregation.control_socket import descriptors, liveness
 from ina.aggregation.control_socket.greeting import Caller, Refused, Seal
 from ina.aggregation.control_socket.messages import MAX_REPLY, Malformed, decode, printable
 from ina.aggregation.control_socket.peers import check_server
@@ -32,11 +32,14 @@ from ina.base import tokens
 MAX_FDS = 80  # a port of a shared switch has one for each of its seats
 TCP = "tcp:"
 HOST_PORT = re.compile(r"[^/:@\[\]\s]+:[0-9]+|\[[^/@\[\]\s]*:[^/@\[\]\s]*\]:[0-9]+")  # so no abstract name looks like it
-SILENCE = 15  # seconds after which a machine that sends nothing, and answers no probe, counts as gone
 
 
 class ChannelClosed(ConnectionError):
     """The other end hung up."""
+
+
+class OutOfReach(ChannelClosed):
+    """Nothing was heard from the other end's machine for too long (liveness.py)."""
 
 
 class Channel:
@@ -65,7 +68,7 @@ class Channel:
             if count < len(data):
                 self.sock.sendall(data[count:])
         except OSError as error:
-            raise ChannelClosed(f"cannot send: {error.strerror}") from error
+            raise self._failed("send", error) from error
 
     def receive(self, deadline: float | None, waiting_for: str) -> tuple[dict[str, Any], list[int]]:
         """Returns the next message and its descriptors (the caller owns them).
@@ -101,7 +104,7 @@ class Channel:
             try:
                 data, fds, _, _ = socket.recv_fds(self.sock, 65536, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
             except OSError as error:
-                raise ChannelClosed(f"cannot receive: {error.strerror}") from error
+                raise self._failed("receive", error) from error
             self._fds += fds
             if not data:
                 raise ChannelClosed("the other end hung up")
@@ -109,6 +112,11 @@ class Channel:
         line, self._text = self._text.split(b"\n", 1)
         fds, self._fds = self._fds, []
         return line, fds
+
+    def _failed(self, deed: str, error: OSError) -> ChannelClosed:
+        if self.sock.family != socket.AF_UNIX and liveness.is_out_of_reach(error):
+            return OutOfReach(liveness.verdict(self.sock))
+        return ChannelClosed(f"cannot {deed}: {error.strerror}")
 
     def hang_up(self) -> None:
         """Shuts both directions: the peer sees POLLHUP at once, even while copies of the socket are open elsewhere."""
@@ -150,7 +158,6 @@ def new_socket(name: str) -> socket.socket:
         return sock
     sock = socket.socket(socket.AF_INET6 if ":" in address(name)[0] else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    keep_alive(sock)
     return sock
 
 
@@ -167,8 +174,9 @@ def connect(name: str, timeout: float, access: str = "") -> Channel:
         if elsewhere(name):
             deadline = time.monotonic() + timeout
             sock.settimeout(timeout)
-            sock.connect(address(name))
+            sock.connect(address(name))  # watched only from now on: a server whose queue is full answers no first packet
             sock.settimeout(None)
+            liveness.watch(sock)
             channel.seal = _greet(channel, name, access or tokens.find(), deadline)
         else:
             _connect(sock, name, timeout)
@@ -235,19 +243,11 @@ def _connect(sock: socket.socket, name: str, timeout: float) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
 
 
-def keep_alive(sock: socket.socket) -> None:
-    """Enables probes: a machine that is switched off sends no hang-up."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE // 3)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE // 3)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE * 1000)
-
-
 def listen(name: str, everybody: bool = False) -> socket.socket:
-    """Returns a listening socket at ``name``. OSError (EADDRINUSE) if it is taken. The caller removes a path's file;
+    """Returns a listening socket at ``name``. OSError (EADDRINUSE) if it is taken; ValueError. The caller removes a path's file;
     ``everybody`` may connect to it, else those whom the umask lets."""
+    if elsewhere(name):
+        liveness.silence()  # a wrong INA_SILENCE is said here, not where the first worker comes
     sock = new_socket(name)
     try:
         sock.bind(address(name))

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ina.aggregation.control_socket import descriptors
+from ina.aggregation.control_socket import descriptors, liveness
 from ina.aggregation.control_socket.channel import ChannelClosed
 from ina.aggregation.control_socket.greeting import CODE, Seal
 from ina.aggregation.control_socket.messages import MAX_REQUEST
@@ -55,7 +55,7 @@ class Connection:
         except descriptors.Unwanted as error:
             raise ChannelClosed(str(error)) from error
         except OSError as error:
-            raise ChannelClosed(f"its connection failed: {error.strerror}") from error
+            raise ChannelClosed(self._failure(error)) from error
         if not data:
             raise ChannelClosed("its connection closed")
         self.text += data
@@ -139,8 +139,13 @@ class Connection:
         except BlockingIOError:
             return 0
         except OSError as error:
-            self.broken = f"its connection failed: {error.strerror}"
+            self.broken = self._failure(error)
             return 0
+
+    def _failure(self, error: OSError) -> str:
+        if self.sock.family != socket.AF_UNIX and liveness.is_out_of_reach(error):
+            return liveness.verdict(self.sock)
+        return f"its connection failed: {error.strerror}"
 
     def hang_up(self) -> None:
         """Ends both directions: the peer sees it at once, even while copies of the socket are open elsewhere."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ina.aggregation import completion, port_kinds
-from ina.aggregation.control_socket.channel import TCP, ChannelClosed, connect, elsewhere, listen, shown
+from ina.aggregation.control_socket.channel import TCP, ChannelClosed, OutOfReach, connect, elsewhere, listen, shown
 from ina.aggregation.control_socket.greeting import Refused, found
 from ina.aggregation.control_socket.messages import Malformed, printable
 from ina.aggregation.control_socket.peers import peer
@@ -96,7 +96,8 @@ class Client:
         self.host = os.environ.get("INA_HOST", "") if host is None else host
         self.timeout = timeout
         self.failure = ""  # why the job is over, once the switch process has sent that
-        self.gone = False  # the switch process ended without a reason
+        self.gone = False  # the switch process ended without a reason, or is out of reach
+        self.out_of_reach = ""  # why we think so of its machine
         self.moved: list[tuple[int, str]] = []  # moves to other switches: the job's incarnation there, and the reason
         self.notices: list[str] = []  # why the job stands still, and when it goes on
         self.left: dict[int, float] = {}  # workers that left without failure: when we heard of it, monotonic seconds
@@ -210,10 +211,11 @@ class Client:
                 self._event(*self._channel.receive(None, "events"))
             except TimeoutError:
                 break
-            except (ChannelClosed, ValueError):
+            except (ChannelClosed, ValueError) as error:
                 self._ended = True
                 self.gone = not self.failure
-                self.failure = self.failure or f"the switch process (socket {shown(self.name)}) ended"
+                self._note(error)
+                self.failure = self.failure or self._farewell()
         return self.failure
 
     def close(self) -> None:
@@ -246,6 +248,7 @@ class Client:
             except TimeoutError as error:
                 raise ControlError("timeout", f"{error} for {self.timeout:g} s") from error
             except (ChannelClosed, ValueError) as error:
+                self._note(error)
                 raise self._refused or ControlError("gone", self._end_text(op)) from error
             try:
                 if self._event(message, fds):
@@ -291,12 +294,20 @@ class Client:
         return True
 
     def _end_text(self, op: str) -> str:
-        return self.failure or f"the switch process (socket {shown(self.name)}) ended before it answered {op!r}"
+        return self.failure or f"{self._farewell()} before it answered {op!r}"
+
+    def _note(self, error: Exception) -> None:
+        self.out_of_reach = self.out_of_reach or (str(error) if isinstance(error, OutOfReach) else "")
+
+    def _farewell(self) -> str:
+        lost = f"is lost ({self.out_of_reach})" if self.out_of_reach else "ended"
+        return f"the switch process (socket {shown(self.name)}) {lost}"
 
     def _send(self, message: dict[str, Any]) -> None:
         try:
             self._channel.send(message)
         except ChannelClosed as error:
+            self._note(error)
             self.poll()
             raise self._refused or ControlError("gone", self._end_text(message["op"])) from error
 

@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ina import __version__
-from ina.aggregation.control_socket.channel import ChannelClosed, keep_alive, listen
+from ina.aggregation.control_socket import liveness
+from ina.aggregation.control_socket.channel import ChannelClosed, listen
 from ina.aggregation.control_socket.connection import CHUNK, UNREAD, Connection
 from ina.aggregation.control_socket.greeting import MOST, Callee, Refused
 from ina.aggregation.control_socket.peers import peer
@@ -52,6 +53,7 @@ from ina.base.service_manager import ServiceManager
 from ina.p4.compiler.errors import CompileError
 
 HTTP_PATIENCE = 60.0  # seconds for an HTTP client to send its request, and to read the response
+SLOW = int(HTTP_PATIENCE)  # seconds for a reader whose buffers are full, which the kernel takes for silence
 HEADROOM = 64  # descriptors reserved for ports of workers, the state file, switches
 SHARE = 64  # connections of a user other than the switch's owner and root; of clients without a token, before and in greetings
 LAST_WORDS = 1 << 18  # bytes to read from an ended process: more than its socket holds
@@ -207,7 +209,7 @@ class Server:
             self._refuse(sock, f"all {most_descriptors()} descriptors for connections are in use (ulimit -n)")
             return
         if sock.family != socket.AF_UNIX:
-            keep_alive(sock)
+            liveness.watch(sock, SLOW if door else 0)
             pid, principal = 0, NOBODY
             self._make_room(door, greets=False)
         else:
@@ -315,6 +317,8 @@ class Server:
             client.lines = not http.looks_like(connection.text[0])
             if not client.lines:
                 client.ends_at = time.monotonic() + HTTP_PATIENCE
+                if connection.sock.family != socket.AF_UNIX:
+                    liveness.watch(connection.sock, SLOW)
                 self.hurried.add(client)
         if not client.trusted and not self._greet(client):
             return
