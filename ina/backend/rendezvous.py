@@ -10,11 +10,9 @@ rendezvous), and for a first answer only where one is needed.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import secrets
-import socket
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -25,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 from ina.aggregation import port_kinds, protocols
 from ina.aggregation.control_socket.channel import elsewhere
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
+from ina.backend.places import Place, host_of, own_address, reaches
 from ina.backend.settings import Options, Settings
 from ina.base import tokens
 from ina.base.native import lib
 from ina.base.notices import notice
-from ina.net.interfaces import address_of, address_towards
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -42,23 +40,6 @@ _pids: dict[str, int] = {}  # their process ids
 _protocols: dict[str, str] = {}  # their protocols
 _passes: dict[str, str] = {}  # passes of jobs there that others' rank 0 made; good for shrunk groups, too
 _told: set[str] = set()  # those of which rank 0 of this process's first group there has said what they are
-
-
-@dataclass(frozen=True)
-class Place:
-    """Place of a rank: abstract sockets reach as far as one network name space of one running kernel."""
-
-    host: str
-    kernel: str
-    network: int
-
-    def is_with(self, other: Place) -> bool:
-        return (self.kernel, self.network) == (other.kernel, other.network)
-
-    @classmethod
-    def here(cls) -> Place:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return cls(socket.gethostname(), file.read().strip(), os.stat("/proc/self/ns/net").st_ino)
 
 
 @dataclass(frozen=True)
@@ -95,7 +76,7 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
     ranks = [json.loads(text) for text in store.multi_get(keys)]
     if rank == 0:
         try:
-            name = acquire(settings, [Place(*each["place"]) for each in ranks], _host(store))
+            name = acquire(settings, [Place(*each["place"]) for each in ranks], host_of(store))
         except Exception as error:
             store.set("switch", json.dumps({"error": str(error)}))
             raise
@@ -152,7 +133,7 @@ def acquire(settings: Settings, places: Sequence[Place] = (), host: str = "") ->
             _learn(name)
         if settings.protocol not in ("", _protocols[name]):
             raise RuntimeError(f"ina: INA_SWITCH={name} speaks {_protocols[name]}, but INA_PROTOCOL={settings.protocol}")
-        if apart and not _reaches(name, places):
+        if apart and not reaches(name, places):
             kind = "machines" if places[apart].kernel != places[0].kernel else "network name spaces"
             raise RuntimeError(f"ina: INA_SWITCH={name} is reached from one of them only, but ranks 0 and {apart} are on "
                                f"different {kind} ({places[0].host} and {places[apart].host}); start all ranks on one, leave "
@@ -160,17 +141,10 @@ def acquire(settings: Settings, places: Sequence[Place] = (), host: str = "") ->
     else:
         # Ranks of one machine are nearer to each other than to any switch elsewhere.
         known = [each for each in _users if _protocols[each] == protocol and elsewhere(each) <= bool(apart)]
-        reached = (each for each in known if _reaches(each, places) and _answers(each))
+        reached = (each for each in known if reaches(each, places) and _answers(each))
         name = next(reached, "") or _start(settings, protocol, bool(apart), host)
     _users[name] = _users.get(name, 0) + 1
     return name
-
-
-def _reaches(name: str, places: Sequence[Place]) -> bool:
-    """Returns True if processes at ``places`` reach the switch ``name``. A path is the same in every network name space of a
-    machine."""
-    return elsewhere(name) or all(
-        place.kernel == places[0].kernel and (place.network == places[0].network or "/" in name) for place in places)
 
 
 def _answers(name: str) -> bool:
@@ -192,41 +166,10 @@ def _start(settings: Settings, protocol: str, apart: bool, host: str) -> str:
         raise RuntimeError(f"ina: INA_PORT={settings.port} reaches one machine, but the ranks are on several: leave it out, or "
                            f"set INA_PORT={port_kinds.ACROSS}")
     defines = {"VALUES": str(settings.values_at(apart)), "SLOTS": str(settings.pool)}
-    process = SwitchProcess(settings.program, defines, f"tcp:{_own_address(settings, host)}:0" if apart else None,
+    process = SwitchProcess(settings.program, defines, f"tcp:{own_address(settings, host)}:0" if apart else None,
                             job_slots=settings.slots, notices=not settings.quiet)
     _processes[process.name], _pids[process.name], _protocols[process.name] = process, process.pid, protocol
     return process.name
-
-
-def _own_address(settings: Settings, host: str) -> str:
-    """Returns the address by which ranks on other machines reach this one: that which leads to the store's ``host``, or to what
-    this machine is called. Raises RuntimeError."""
-    if settings.listen:
-        try:
-            return address_of(settings.listen)
-        except (OSError, ValueError) as error:
-            raise RuntimeError(f"ina: INA_LISTEN={settings.listen}: {getattr(error, 'strerror', None) or error}") from None
-    tried = {}
-    for name in filter(None, (host, os.environ.get("MASTER_ADDR"), socket.gethostname())):
-        try:
-            ip = address_towards(name)
-        except OSError as error:
-            tried[name] = error.strerror
-            continue
-        if not ipaddress.ip_address(ip).is_loopback:
-            return ip
-        tried[name] = "loopback"
-    raise RuntimeError("ina: the ranks are on several machines, and rank 0 does not know by which of its addresses they reach it "
-                       f"({', '.join(f'{name}: {reason}' for name, reason in tried.items())}): set INA_LISTEN to its network "
-                       "interface or address there, or INA_SWITCH=HOST:PORT to a switch process that runs already "
-                       "(docs/guide/servers.md)")
-
-
-def _host(store: dist.Store) -> str:
-    """Returns the host of a TCPStore; "": it is another kind of store."""
-    while (under := getattr(store, "underlying_store", None)) is not None:
-        store = under
-    return str(getattr(store, "host", ""))
 
 
 @contextmanager

@@ -97,7 +97,8 @@ def test_one_that_runs_already_needs_one_token(tmp_path):
 @pytest.mark.gate
 def test_nobody_knows_where_the_others_reach_rank_0(tmp_path):
     results = run(tmp_path, 2, APART + """
-rendezvous.address_towards = lambda host: "127.0.1.1"
+from ina.backend import places
+places.address_towards = lambda host: "127.0.1.1"
 try: start()
 except RuntimeError as error: say(error=str(error))
     """)

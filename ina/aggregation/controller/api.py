@@ -37,7 +37,6 @@ import ipaddress
 import logging
 import math
 import os
-import secrets
 import socket
 import time
 from collections import OrderedDict
@@ -57,6 +56,7 @@ from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.failures import Recovery
 from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.link_recovery import LinkRecovery
+from ina.aggregation.controller.port_requests import check_reach, tag_salt
 from ina.aggregation.controller.ps_client import PsClient, ServerGone
 from ina.aggregation.controller.shared_switches import SharedSwitches
 from ina.aggregation.controller.state import StateFile
@@ -510,13 +510,13 @@ class Operations:
             if value and value != config[name]:
                 raise AdmissionError("mismatch", f"worker {worker} of job {job!r} has {name}={value}, but the switch runs "
                                                  f"{config['program']} with {name}={config[name]}; start both alike")
-        salt = self._salt(session, request, control := session.control())
+        salt = tag_salt(self.tags, session.seal, request, control := session.control())
         if session.seal is not None and salt:
             control = control._replace(tags=port_kinds.Tags.of(session.seal.derive, salt))
         plug = self._open_port(session, request, admitted, host, control)
         fds += plug.fds
         try:
-            _check_reach(session, plug)
+            check_reach(session.principal, plug)
             if not self.recovery.came_back(admitted, worker, request.held):
                 self._attach(admitted, worker, plug)
         except BaseException:
@@ -534,26 +534,6 @@ class Operations:
                 "protocol": config["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
                 "check": admitted.check, **completion.stated(admitted.rule), "key": hidden(session.seal, admitted.key),
                 "outlives": self.host.outlives, "moves": request.moves and self.recovery.can_move(admitted)}
-
-    def _salt(self, session: Session, request: messages.Attach, control: port_kinds.Control) -> str:
-        """Returns the salt of the keys of a new port's tags; "": its frames have none. Raises AdmissionError: this process says
-        otherwise than the worker."""
-        wanted = request.tags
-        if wanted not in ("", "on", "off"):
-            raise AdmissionError("invalid", f"attach: tags: expected on or off, got {wanted!r}")
-        requested, place = port_kinds.requested_kind(request.port) if self.tags or wanted == "on" else (None, "")
-        can = requested is not None and requested.tags and bool(place) and session.seal is not None
-        if wanted == "on" and not (can and self.tags):
-            reason = ("the switch process was started with --no-tags, or its switches cannot check them" if can else
-                      "frames of this port have none; those of INA_PORT=udp at INA_SWITCH=HOST:PORT do")
-            raise AdmissionError("mismatch", f"the worker asks for tags (INA_TAGS=on), but {reason}")
-        if not (can and self.tags):
-            return ""
-        here = ipaddress.ip_address(control.worker).is_loopback
-        if wanted == "off" and not here:
-            raise AdmissionError("mismatch", "the worker asks for no tags (INA_TAGS=off), but the switch process takes no frames "
-                                             "of other machines without: leave INA_TAGS out, or start the process with --no-tags")
-        return secrets.token_hex(16) if wanted == "on" or not (here or wanted) else ""
 
     def _open_port(self, session: Session, request: messages.Attach, job: Job, host: str,
                    control: port_kinds.Control) -> Plug:
@@ -619,7 +599,7 @@ class Operations:
     def _server_port(self, session: Session, request: messages.Serve) -> tuple[str, Plug]:
         switch, plug = self.host.open_server_port(request.port, session.pid, request.host)
         try:
-            _check_reach(session, plug)
+            check_reach(session.principal, plug)
         except AdmissionError:
             self.host.close_server_port(plug.number)
             for fd in plug.fds:
@@ -728,14 +708,6 @@ class Operations:
 def _unmapped(ip: str) -> str:
     """Returns an IP address, and IPv4's where it is mapped into IPv6 (RFC 4291, section 2.5.5.2)."""
     return str(getattr(ipaddress.ip_address(ip), "ipv4_mapped", None) or ip)
-
-
-def _check_reach(session: Session, plug: Plug) -> None:
-    """Checks that the port's descriptors can be sent to the session. Raises AdmissionError."""
-    if plug.fds and session.principal.uid is None:
-        raise AdmissionError("invalid", "this switch process is plugged into its workers by descriptors, which no TCP connection "
-                                        "carries: name its Unix socket, on its machine, with INA_SWITCH, or set "
-                                        f"INA_PORT={port_kinds.ACROSS}")
 
 
 def explain(error: Exception, operation: str) -> tuple[str, str]:

@@ -19,8 +19,8 @@ need("cc")
 from test_udp_across import joined, listening, machine  # noqa: E402, F401
 
 from ina.aggregation.controller.admission import AdmissionError  # noqa: E402
-from ina.aggregation.controller.api import Operations  # noqa: E402
 from ina.aggregation.controller.client import Client, ControlError  # noqa: E402
+from ina.aggregation.controller.port_requests import tag_salt  # noqa: E402
 from ina.aggregation.controller.worker_ports import open_worker_port  # noqa: E402
 from ina.aggregation.port_kinds import Control  # noqa: E402
 from ina.aggregation.worker import Endpoint, Worker  # noqa: E402
@@ -199,10 +199,8 @@ def test_frames_of_other_machines_have_tags(process, address, wanted, tagged):
 
 
 def salt(process, address, wanted, can=True, seal=object()):  # noqa: B008
-    operations = Operations(None, "no switch")
-    operations.tags = process
     request = SimpleNamespace(tags=wanted, port=f"udp@{address}:4000" if can else "udp")
-    return operations._salt(SimpleNamespace(seal=seal), request, Control("", address))
+    return tag_salt(process, seal, request, Control("", address))
 
 
 @pytest.mark.build
