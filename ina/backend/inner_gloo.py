@@ -13,29 +13,35 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-LOOPS = 4  # most of a process, for each choice of interfaces
+from ina.backend import gloo_address
+
+LOOPS = 4  # most of a process, for each choice of interfaces or address
 
 Devices = list[dist.ProcessGroupGloo.Device]
-_loops: dict[tuple[int, str], list[Devices]] = {}  # by process (a forked one has none of its parent's threads) and interfaces
+# By process (a forked one has none of its parent's threads), interfaces, and address:
+_loops: dict[tuple[int, str, str], list[Devices]] = {}
 _turns = itertools.count()
 
 
 def inner_gloo(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroupGloo:
-    """Makes a group of Gloo, on the interfaces that GLOO_SOCKET_IFNAME names, as torch does. RuntimeError: no such interface; or
-    the other ranks do not come within ``timeout``."""
+    """Makes a group of Gloo, on the interfaces that GLOO_SOCKET_IFNAME names, as torch does, or else where ranks of other
+    machines reach this one (gloo_address.py). RuntimeError: no such interface or address; or the other ranks do not come within
+    ``timeout``."""
+    address = gloo_address.choose(dist.PrefixStore("address", store), rank, size, timeout)
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch has it, its stubs do not
     options._timeout = timeout
-    options._devices = _next_devices(os.environ.get("GLOO_SOCKET_IFNAME", ""))
+    options._devices = _next_devices(os.environ.get("GLOO_SOCKET_IFNAME", ""), address)
     options._threads = 2 * len(options._devices)
     return dist.ProcessGroupGloo(store, rank, size, options)
 
 
-def _next_devices(interfaces: str) -> Devices:
-    """Returns a device for each of the interfaces: new ones for the first groups, then theirs in turn."""
-    loops = _loops.setdefault((os.getpid(), interfaces), [])
+def _next_devices(interfaces: str, address: str) -> Devices:
+    """Returns a device for each of the interfaces, or one at an address: new ones for the first groups, then theirs in turn."""
+    loops = _loops.setdefault((os.getpid(), interfaces, address), [])
     if len(loops) == LOOPS:
         return loops[next(_turns) % LOOPS]
-    loops.append([_device(name) for name in interfaces.split(",")])
+    make = dist.ProcessGroupGloo.create_device
+    loops.append([make(hostname=address)] if address else [_device(name) for name in interfaces.split(",")])
     return loops[-1]
 
 

@@ -57,6 +57,20 @@ def address_towards(host: str) -> str:
         return str(asking.getsockname()[0])
 
 
+def source_towards(host: str) -> str:
+    """Returns the IP address, of IPv4 or IPv6, from which this machine sends to ``host``, a name or an address. Raises OSError:
+    there is no way there."""
+    failure: OSError = OSError(errno.EHOSTUNREACH, f"{host} has no address")
+    for family, _, _, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as asking:
+                asking.connect(address)  # nothing is sent
+                return str(asking.getsockname()[0])
+        except OSError as error:
+            failure = error
+    raise failure
+
+
 def _asked(interface: str, request: int) -> bytes:
     """Returns the 16 bytes of the answer to a request of netdevice(7). Raises OSError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

@@ -43,7 +43,8 @@ meet()
 dist.destroy_process_group()
 """
 # No token here, and no sum by Gloo, which "block" by itself may choose.
-ALONE = {"INA_TOKEN_FILE": "/nowhere/ina.token", "INA_CODEC": "block"}
+NEAR = {"GLOO_SOCKET_IFNAME": "lo"}  # they are on one machine, and there is no store with an address
+ALONE = {"INA_TOKEN_FILE": "/nowhere/ina.token", "INA_CODEC": "block", **NEAR}
 
 
 def judge(results):
@@ -101,7 +102,7 @@ from ina.backend import places
 places.address_towards = lambda host: "127.0.1.1"
 try: start()
 except RuntimeError as error: say(error=str(error))
-    """)
+    """, **NEAR)
     for result in results:
         assert "set INA_LISTEN to its network interface or address there, or INA_SWITCH=HOST:PORT" in result.report["error"]
 
@@ -112,7 +113,7 @@ except RuntimeError as error: say(error=str(error))
     ("INA_PORT", "shm", "set INA_PORT=udp"), ("INA_SWITCH", "127.0.0.1:1", "no switch process at socket 127.0.0.1:1"),
 ])
 def test_what_is_wrong_is_said_on_all_ranks(tmp_path, variable, value, words):
-    settings = {"INA_LISTEN": "lo", variable: value}
+    settings = {"INA_LISTEN": "lo", **NEAR, variable: value}
     results = run(tmp_path, 2, APART + """
 try: start(); total()
 except RuntimeError as error: say(error=str(error))
@@ -128,7 +129,7 @@ def test_a_switch_of_one_machine_is_none_for_several(tmp_path):
         results = run(tmp_path, 2, APART + """
 try: start()
 except RuntimeError as error: say(error=str(error))
-        """, INA_SWITCH=process.name)
+        """, INA_SWITCH=process.name, **NEAR)
     finally:
         process.close()
     for result in results:

@@ -81,7 +81,7 @@ def test_interfaces_have_their_own(monkeypatch):
         groups(1)
     with pytest.raises(RuntimeError, match="nowhere"):
         groups(1)
-    assert {interfaces: len(made) for (_, interfaces), made in inner_gloo._loops.items()} == {"": 2, "lo": 4, "lo,nowhere": 0}
+    assert {interfaces: len(made) for (_, interfaces, _), made in inner_gloo._loops.items()} == {"": 2, "lo": 4, "lo,nowhere": 0}
 
 
 FORKS = """
