@@ -39,11 +39,10 @@ import math
 import os
 import socket
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from ina import __version__
 from ina.aggregation import completion, port_kinds, protocols
@@ -56,6 +55,7 @@ from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.failures import Recovery
 from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.link_recovery import LinkRecovery
+from ina.aggregation.controller.memory import Memory
 from ina.aggregation.controller.port_requests import check_reach, tag_salt
 from ina.aggregation.controller.ps_client import PsClient, ServerGone
 from ina.aggregation.controller.shared_switches import SharedSwitches
@@ -74,11 +74,8 @@ DEFAULT_SLOTS = 128
 LEASE = 60.0  # seconds for a first worker to join an admitted job
 UNJOINED = 16  # such jobs of one user at a time
 JOBS = 64  # of a user other than the switch's owner
-REMEMBERED = 1024  # refusals and failures by job, so that all workers of a job get the same answer
 
 log = logging.getLogger(__name__)
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -186,9 +183,10 @@ class Operations:
         self.shared: SharedSwitches | None = getattr(host, "shared", None)
         self.run_by_workers: dict[str, bool] = {}  # by job with attached workers: they run its switch
         self.left: dict[str, set[int]] = {}  # by job: workers that have left without failing it
-        self.refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
-        self.failures: OrderedDict[tuple[str, str], Failure] = OrderedDict()
-        self.passes: OrderedDict[str, str] = OrderedDict()  # jobs by the token in passes: also those that are over
+        # By job and token, so that all workers of a job get the same answer:
+        self.refusals: Memory[tuple[str, str], Refusal] = Memory()
+        self.failures: Memory[tuple[str, str], Failure] = Memory()
+        self.passes: Memory[str, str] = Memory()  # jobs by the token in passes: also those that are over
         self.pending: list[Pending] = []
         self.leases: dict[str, Lease] = {}  # by job
         self.operations: dict[type, Callable[[Session, list[int], Any], dict[str, Any]]] = {
@@ -295,7 +293,7 @@ class Operations:
         if failure := self.failures.get((job, token)):
             if failure.until > time.monotonic():
                 raise AdmissionError("failed", failure.reason)
-            del self.failures[job, token]
+            self.failures.forget((job, token))
         by_switch = rule.or_switch and not token and self.access.role(principal) is Role.OWNER
         if (owner := self._owner(job)) is not None and not by_switch:
             check_owner(job, owner, self.tokens.get(job, ""), principal, token)
@@ -409,7 +407,7 @@ class Operations:
             session.refused = True
             refusal.count += 1
             if refusal.count >= workers:
-                del self.refusals[job, request.token]
+                self.refusals.forget((job, request.token))
             raise AdmissionError(refusal.code, refusal.text)
         admitted = self.controller.jobs.get(job)
         if admitted is None and (quiet := self.recovery.quiet_until - time.monotonic()) > 0:
@@ -428,7 +426,7 @@ class Operations:
                 session.refused = True
                 if workers > 1:
                     refusal = Refusal(str(error), error.code, _until(request.token), count=1)
-                    _remember(self.refusals, (job, request.token), refusal)
+                    self.refusals.remember((job, request.token), refusal, session.principal)
                 raise
             if not any(True for _ in self.members(job)):
                 self.leases[job] = Lease(session, time.monotonic() + LEASE)
@@ -482,7 +480,7 @@ class Operations:
         if job not in self.principals:
             self.principals[job], self.tokens[job] = session.principal, token
         if session.principal.job_token:
-            _remember(self.passes, token, job)
+            self.passes.remember(token, job, session.principal)
 
     def _disown(self, job: str) -> None:
         self.principals.pop(job, None)
@@ -661,18 +659,18 @@ class Operations:
         """Keeps the reason for late workers of the job; without a token for JOINING seconds, and no longer than its
         workers are here where all had come (over), or the switch is not (free_names)."""
         switches = self.controller.jobs[job].branches if job in self.controller.jobs else ()
-        _remember(self.failures, (job, token), Failure(reason, _until(token), frozenset(switches)))
+        self.failures.remember((job, token), Failure(reason, _until(token), frozenset(switches)), self.principals.get(job))
 
     def free_names(self, switch: str) -> None:
         """Frees the names of jobs without a token that were refused, or have failed at a switch that is back, unless workers of
         theirs are here: what was in their way may be over."""
         busy = {*self.controller.jobs, *(session.job for session in self.sessions)}
-        for job, token in [*self.refusals]:
+        for (job, token), _ in self.refusals.items():
             if not token and job not in busy:
-                del self.refusals[job, token]
-        for (job, token), failure in [*self.failures.items()]:
+                self.refusals.forget((job, token))
+        for (job, token), failure in self.failures.items():
             if not token and job not in busy and (switch in failure.switches or not failure.switches):
-                del self.failures[job, token]
+                self.failures.forget((job, token))
 
     def members(self, job: str) -> Iterator[Session]:
         """Yields workers of the job that are connected and have not left."""
@@ -692,7 +690,7 @@ class Operations:
             return
         ended = self.controller.jobs[job]
         if nobody_is_late or len(ended.attached) == ended.workers:
-            self.failures.pop((job, ""), None)
+            self.failures.forget((job, ""))
         self.controller.release(job)
         if self.upstream:
             self.upstream.remove(ended.number)
@@ -734,9 +732,3 @@ def _until(token: str) -> float:
 
 def _name(request: Request) -> str:
     return type(request).__name__.lower()
-
-
-def _remember(memory: OrderedDict[K, V], key: K, value: V) -> None:
-    memory[key] = value
-    while len(memory) > REMEMBERED:
-        memory.popitem(last=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator
 from typing import Any, Protocol
 
 from ina.aggregation.controller.access import Principal
@@ -52,7 +52,7 @@ class Jobs(Protocol):
     def links(self) -> Routes: ...
 
     @property
-    def failures(self) -> Mapping[tuple[str, str], object]:
+    def failures(self) -> Container[tuple[str, str]]:
         """Failures by name and token."""
 
     def remember_failure(self, job: str, token: str, reason: str) -> None: ...
