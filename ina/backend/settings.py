@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ina import codecs
 from ina.aggregation import port_kinds, protocols
-from ina.aggregation.control_socket.channel import elsewhere
+from ina.aggregation.control_socket.channel import elsewhere, fault
 from ina.aggregation.lane import DEFAULT
 from ina.base import documents, paths
 from ina.base.bounds import Range
@@ -94,9 +94,10 @@ class Keys:
     rate: float = key(0.0, "of each rank's link, for codec = 'auto' (default: measured)", Range(0, 1e15), unit="bit/s")
     dpdk: str = key("", "EAL's command line (default: huge pages if enough are free, one lcore, no other device)")
     fault: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1")
-    switch: str = key("", "socket of a switch process that runs already: a path, an abstract name, or HOST:PORT. Its protocol, "
-                      "program, values and slots are used; INA_PROTOCOL, where it is set, must name the same protocol. What "
-                      "rank 0 names holds for all ranks (default: rank 0 starts a switch process)")
+    switch: str = key("", "socket of a switch process that runs already: a path, an abstract name, or HOST:PORT, of IPv6 "
+                      "[ADDRESS]:PORT. Its protocol, program, values and slots are used; INA_PROTOCOL, where it is set, must "
+                      "name the same protocol. Rank 0's holds for all ranks, which name the same process, or none (default: rank "
+                      "0 starts a switch process)")
     listen: str = key("", "network interface, or IPv4 address, at which ranks on other machines reach rank 0, where it starts "
                       "their switch process (default: that which leads to MASTER_ADDR)")
     run_by: str = key("ranks", "who runs a job's switch where frames stay in shared memory: ranks, whichever waits, if all and "
@@ -190,6 +191,8 @@ class Settings:
         elif keys.check and (not protocol or protocol in protocols.names()):
             with found.errors("check"):
                 protocols.check_check(protocol or protocols.DEFAULT, keys.check)
+        if wrong := fault(keys.switch):
+            found.wrong("switch", wrong)
         if keys.tags not in ("", "on", "off"):
             found.wrong("tags", "expected on or off")
         if keys.run_by not in RUN_BY:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import errno
 import fcntl
 import ipaddress
+import os
 import socket
 import struct
 
 SIOCGIFMTU, SIOCGIFADDR = 0x8921, 0x8915  # netdevice(7)
+IFNAMSIZ = 16  # bytes of an interface's name with the zero at its end (linux/if.h)
 
 
 def mtu_of(interface: str) -> int:
-    """Returns the MTU of an interface in bytes (netdevice(7), SIOCGIFMTU). Raises OSError."""
+    """Returns the MTU of an interface in bytes (netdevice(7), SIOCGIFMTU). Raises OSError; ValueError: none has such a name."""
     return int(struct.unpack("i12x", _asked(interface, SIOCGIFMTU))[0])
 
 
 def address_of(place: str) -> str:
     """Returns the IPv4 address that ``place`` is, or the first one of the interface of that name, for others to send to. Raises
-    OSError: there is none; ValueError: it is not the address of one network interface."""
+    OSError: there is none; ValueError: it is not the address of one network interface, or no interface has such a name."""
     try:
         ip = ipaddress.IPv4Address(place)
     except ValueError:
@@ -72,9 +74,14 @@ def source_towards(host: str) -> str:
 
 
 def _asked(interface: str, request: int) -> bytes:
-    """Returns the 16 bytes of the answer to a request of netdevice(7). Raises OSError."""
+    """Returns the 16 bytes of the answer to a request of netdevice(7). Raises OSError; ValueError: no interface has such a
+    name."""
+    name = os.fsencode(interface)
+    if not 0 < len(name) < IFNAMSIZ or b"\0" in name:  # cut off, it might be another one's
+        raise ValueError(f"{interface!r} is no name of a network interface: it has {len(name)} bytes, expected 1 to "
+                         f"{IFNAMSIZ - 1} (IFNAMSIZ), and no zero byte")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
-            return fcntl.ioctl(any_socket, request, struct.pack("16s16x", interface.encode()[:15]))[16:]
+            return fcntl.ioctl(any_socket, request, struct.pack("16s16x", name))[16:]
         except OSError as error:
             raise OSError(error.errno, f"network interface {interface}: {error.strerror}") from None

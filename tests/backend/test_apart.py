@@ -109,7 +109,9 @@ except RuntimeError as error: say(error=str(error))
 
 @pytest.mark.later
 @pytest.mark.parametrize(("variable", "value", "words"), [
-    ("INA_LISTEN", "nowhere0", "network interface nowhere0"), ("INA_LISTEN", "0.0.0.0", "expected that of one network interface"),
+    ("INA_LISTEN", "nowhere0", "network interface nowhere0"),
+    ("INA_LISTEN", "wlan-of-16-bytes", "it has 16 bytes, expected 1 to 15"),
+    ("INA_LISTEN", "0.0.0.0", "expected that of one network interface"),
     ("INA_PORT", "shm", "set INA_PORT=udp"), ("INA_SWITCH", "127.0.0.1:1", "no switch process at socket 127.0.0.1:1"),
 ])
 def test_what_is_wrong_is_said_on_all_ranks(tmp_path, variable, value, words):

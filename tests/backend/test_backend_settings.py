@@ -27,6 +27,8 @@ def test_settings_name_what_is_wrong(monkeypatch):
         ("INA_CHECK", "maybe", "INA_CHECK=maybe: expected off, sum, keyed"),
         ("INA_FAULT", "loss=2", "INA_FAULT=loss=2: .*loss"),
         ("INA_FAULT", "lost=0.1", "'lost=0.1': expected key=value with one of the keys loss, dup"),
+        ("INA_SWITCH", "10.0.0.1", "INA_SWITCH=10.0.0.1: expected .*HOST:PORT .*: the port is missing: such as 10.0.0.1:5588"),
+        ("INA_SWITCH", "server1:99999", "INA_SWITCH=server1:99999: expected .*'99999' is no port of 1 to 65535"),
         ("INA_VALEUS", "64", "INA_VALEUS: there is no such variable; did you mean INA_VALUES?"),
     ]
     for name, value, text in wrong:

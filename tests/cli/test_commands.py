@@ -315,7 +315,8 @@ def test_where_a_switch_listens():
     assert listen_name("lo:6000") == listen_name("127.0.0.1:6000") == "tcp:127.0.0.1:6000"
     for where, words in (("127.0.0.1:", "is no TCP port"), ("127.0.0.1:0", "is no TCP port"), ("lo:65536", "is no TCP port"),
                          ("0.0.0.0", "expected that of one network interface"), ("224.0.0.1", "expected that of one"),
-                         ("127.255.255.255", "expected that of one")):
+                         ("127.255.255.255", "expected that of one"),
+                         ("wlan-of-16-bytes:6000", "'wlan-of-16-bytes' is no name .* it has 16 bytes, expected 1 to 15")):
         with pytest.raises(ValueError, match=words):
             listen_name(where)
     with pytest.raises(OSError, match="network interface nowhere0"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import array
 import errno
+import ipaddress
 import json
 import os
 import re
@@ -136,13 +137,39 @@ def elsewhere(name: str) -> bool:
 
 
 def address(name: str) -> str | tuple[str, int]:
-    """Returns the socket address of ``name``: a path, an abstract name, or TCP's. Raises ValueError."""
+    """Returns the socket address of ``name``: a path, an abstract name, or TCP's. Raises ValueError: as ``fault`` says."""
+    if wrong := fault(name):
+        raise ValueError(f"{name}: {wrong}")
     if not elsewhere(name):
         return name if "/" in name else "\0" + name
     host, _, port = name.removeprefix(TCP).rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ValueError(f"{name}: expected tcp:HOST:PORT")
-    return host.strip("[]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def fault(name: str) -> str:
+    """Returns what is wrong with a name that is meant for TCP: it has no host, no port, or one that is none; "": nothing."""
+    place, wrong = name.removeprefix(TCP), ""
+    host, _, port = place.rpartition(":")
+    if "/" in place:
+        wrong = "a path needs no tcp:" if name != place else ""
+    elif HOST_PORT.fullmatch(place):
+        wrong = "" if int(port[:6]) < 65536 else f"{port!r} is no port of 1 to 65535"
+    elif (ip := _ip(place)) is not None:
+        wrong = "the port is missing: such as " + (f"[{ip}]:5588" if ip.version == 6 else f"{ip}:5588")
+    elif name != place and not host:
+        wrong = "the host, or the port, is missing"
+    elif name != place:
+        wrong = f"an address of IPv6 has brackets: [{host}]:{port}" if ":" in host else f"{port!r} is no port of 1 to 65535"
+    return f"expected tcp:HOST:PORT, HOST:PORT or [ADDRESS]:PORT: {wrong}" if wrong else ""
+
+
+def _ip(place: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Returns the IP address that ``place`` is, perhaps in brackets or with an empty port; None: it is another name."""
+    host = place.removesuffix(":") if place.count(":") == 1 or place.endswith("]:") else place
+    try:
+        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return None
 
 
 def shown(name: str) -> str:

@@ -42,12 +42,20 @@ def test_names_that_other_machines_reach():
         assert not channel.elsewhere(name)
 
 
-@pytest.mark.parametrize("name", ["tcp:", "tcp:host", "tcp:host:", "tcp:host:99999", "tcp::80", "host:99999"])
-def test_a_name_that_is_none(name):
-    with pytest.raises(ValueError, match="expected tcp:HOST:PORT"):
+@pytest.mark.parametrize(("name", "words"), [
+    ("tcp:", "missing"), ("tcp:host", "the host, or the port, is missing"), ("tcp:host:", "'' is no port of 1 to 65535"),
+    ("tcp:host:99999", "'99999' is no port"), ("host:99999999999999999999", "is no port"), ("tcp::80", "missing"),
+    ("host:99999", "'99999' is no port"), ("tcp:host:eighty", "'eighty' is no port"), ("tcp:/run/host", "a path needs no tcp:"),
+    ("10.0.0.1", "the port is missing: such as 10.0.0.1:5588"), ("10.0.0.1:", "such as 10.0.0.1:5588"),
+    ("tcp:10.0.0.1", "such as 10.0.0.1:5588"), ("::1", r"such as \[::1\]:5588"), ("[fd00::1]", r"such as \[fd00::1\]:5588"),
+    ("[fd00::1]:", r"such as \[fd00::1\]:5588"), ("tcp:a:b:80", r"has brackets: \[a:b\]:80"),
+])
+def test_a_name_that_is_none(name, words):
+    with pytest.raises(ValueError, match=f"expected tcp:HOST:PORT.*{words}"):
         channel.address(name)
-    with pytest.raises(ControlError, match="expected tcp:HOST:PORT"):
+    with pytest.raises(ControlError, match=words) as refused:
         Client(name)
+    assert refused.value.code == "invalid"
 
 
 def test_nobody_listens():
