@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import pwd
 import socket
@@ -16,6 +17,19 @@ def peer(sock: socket.socket) -> tuple[int, int]:
     client connected, or a server began to listen."""
     pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return pid, uid
+
+
+def address_of_peer(sock: socket.socket) -> str:
+    """Returns IP address and port of the other end of a TCP connection, for messages; "": of a Unix socket's."""
+    if sock.family == socket.AF_UNIX:
+        return ""
+    try:
+        ip, port = sock.getpeername()[:2]
+    except OSError:  # it has hung up already
+        return "that has hung up"
+    address = ipaddress.ip_address(ip.partition("%")[0])
+    address = getattr(address, "ipv4_mapped", None) or address
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
 
 
 def check_server(sock: socket.socket, name: str) -> None:

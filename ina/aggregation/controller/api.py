@@ -105,6 +105,11 @@ class Session:
     released: bool = False
     refused: bool = False  # its job was not admitted
     hang_up_at: float = 0.0  # monotonic seconds, 0: no
+    peer: str = ""  # IP address and port of a client on another machine, or of this one by TCP
+
+    def __str__(self) -> str:
+        """Returns how people find the client: its process, or the other end of its TCP connection."""
+        return f"the process at {self.peer}" if self.peer else f"process {self.pid}"
 
     def control(self) -> port_kinds.Control:
         """Returns the IP addresses of the connection's ends. Raises OSError: it has been hung up."""
@@ -387,8 +392,8 @@ class Operations:
                                               "already; open another one")
         for other in self.sessions:
             if other is not session and (other.job, other.index) == (job, worker):
-                raise AdmissionError("duplicate", f"processes {other.pid} and {session.pid} both say that they are "
-                                                  f"worker {worker} of job {job!r}; ranks must differ")
+                raise AdmissionError("duplicate", f"{other} and {session} both say that they are worker "
+                                                  f"{worker} of job {job!r}; ranks must differ")
         host = session.host or self.host.host_of(session.pid, host)
         others = {other.index: other.host for other in self.members(job) if other is not session}
         if reason := taken(host, others):
@@ -524,7 +529,7 @@ class Operations:
         session.attached, session.moves = True, request.moves
         self.ports.setdefault(job, []).append(plug.number)
         event(log, logging.INFO, "worker_attached",
-              f"job {job}: worker {worker} is process {session.pid} at port {plug.number} ({request.port})", job=job,
+              f"job {job}: worker {worker} is {session} at port {plug.number} ({request.port})", job=job,
               worker=worker, process=session.pid, port=plug.number, kind=request.port, address=session.shown_address())
         offer = plug.offer | ({"tags": salt} if salt else {})
         return {"port": offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
@@ -577,7 +582,7 @@ class Operations:
         job = request.job
         if job not in self.controller.jobs:
             raise AdmissionError("unknown", f"there is no job {job!r}")
-        self.fail(job, f"job {job!r} was ended by process {session.pid}")
+        self.fail(job, f"job {job!r} was ended by {session}")
         self.over(job)
         return {}
 
@@ -611,7 +616,7 @@ class Operations:
             self.host.close_server_port(upstream.number)
         upstream.lost()
         if cause:
-            reason = f"the parameter server (process {session.pid}) is lost: {cause}"
+            reason = f"the parameter server ({session}) is lost: {cause}"
             event(log, logging.WARNING, "server_lost", reason, reason=cause, process=session.pid)
             for job in list(self.controller.jobs):
                 self.fail(job, reason)
@@ -633,7 +638,7 @@ class Operations:
         if not session.job or session.released:
             return
         if cause and not (session.refused and session.job not in self.controller.jobs):  # then others get the refusal, too
-            reason = f"worker {session.index} of job {session.job!r} (process {session.pid}) is lost: {cause}"
+            reason = f"worker {session.index} of job {session.job!r} ({session}) is lost: {cause}"
             if self._switch_died(session.job, session.index):
                 reason += "; it ran the job's switch, whose sums nobody can vouch for any more"
             event(log, logging.WARNING, "worker_lost", reason, job=session.job, worker=session.index, process=session.pid,

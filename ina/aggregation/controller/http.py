@@ -104,7 +104,7 @@ def answer(service: Operations, session: Session, data: bytes, names: Collection
         return refused(error.code, str(error))
     except ValueError as error:
         return refused("invalid", str(error))
-    client = Session(session.pid, lambda message, fds: None, session.principal)
+    client = Session(session.pid, lambda message, fds: None, session.principal, peer=session.peer)
     try:
         return response(HTTPStatus.OK, _answer(service, request, client))
     except NotYet as error:

@@ -36,7 +36,7 @@ from ina.aggregation.control_socket import liveness
 from ina.aggregation.control_socket.channel import ChannelClosed, listen
 from ina.aggregation.control_socket.connection import CHUNK, UNREAD, Connection
 from ina.aggregation.control_socket.greeting import MOST, Callee, Refused
-from ina.aggregation.control_socket.peers import peer
+from ina.aggregation.control_socket.peers import address_of_peer, peer
 from ina.aggregation.controller import http, metrics_door
 from ina.aggregation.controller.access import NOBODY, Access, Principal, Role
 from ina.aggregation.controller.api import DEFAULT_SLOTS, Operations, Session
@@ -265,8 +265,8 @@ class Server:
         """Adds a connection of process ``pid``; returns None if it cannot be served."""
         pidfd = _watched(pid)
         connection = Connection(sock, self._interest)
-        client = Client(connection, Session(pid, connection.send, principal, sock), pidfd, sock.family == socket.AF_UNIX,
-                        door=door)
+        session = Session(pid, connection.send, principal, sock, peer=address_of_peer(sock))
+        client = Client(connection, session, pidfd, sock.family == socket.AF_UNIX, door=door)
         try:
             self.selector.register(sock, selectors.EVENT_READ, lambda: self._serve(client))
             if pidfd >= 0:

@@ -107,6 +107,20 @@ def joined(service, *pids, job="job", **options):
     return workers
 
 
+# ---- names
+
+
+@pytest.mark.fast
+def test_workers_on_other_machines_are_named_by_their_address(service):
+    first, second = joined(service, 1, 2)
+    other = Someone(service, 3)
+    first.peer, other.peer = "10.0.0.2:4001", "[fd00::3]:4003"
+    again = other.ask("join", job="job", worker=0)["error"]
+    assert "the process at 10.0.0.2:4001 and the process at [fd00::3]:4003 both say that they are worker 0" in again
+    service.gone(first, "its connection closed")
+    assert "worker 0 of job 'job' (the process at 10.0.0.2:4001) is lost: its conn" in second.messages[-1]["reason"]
+
+
 # ---- places
 
 

@@ -54,7 +54,7 @@ def test_a_job_s_life_is_told_and_no_secret(tmp_path):
     assert of["worker_attached"] | {"job": "good", "worker": 0, "address": "127.0.0.1"} == of["worker_attached"]
     assert of["request_refused"] | {"op": "admit", "code": "token", "job": "good"} == of["request_refused"]
     assert of["worker_lost"] | {"job": "bad", "worker": 0, "level": "warning"} == of["worker_lost"]
-    assert "worker 0 of job 'bad'" in of["job_failed"]["reason"]
+    assert re.search(r"worker 0 of job 'bad' \(the process at 127\.0\.0\.1:\d+\) is lost", of["job_failed"]["reason"])
     assert of["token_refused"] | {"address": "127.0.0.1", "count": 1} == of["token_refused"]
     assert {line["job"] for line in lines if line["event"] == "job_over"} == {"good", "bad"}
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"]) and line["message"] for line in lines)
