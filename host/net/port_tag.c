@@ -8,6 +8,7 @@
 
 enum { UDP = INA_INTERNET_SIZE - INA_INTERNET_UDP };
 enum { LENT = 1 << 12 }; /* frames at most, each way: as many as a socket's port lends */
+enum { CHECKED = 64 };   /* whose tags are checked, or written, at once */
 
 struct room { /* of a lent frame */
     uint8_t *first, *end;
@@ -55,20 +56,29 @@ static void set_payload(struct ina_packet *pkt, uint32_t payload)
 
 /* ---- receive --------------------------------------------------------------------------------------------------- */
 
-/* Checks a received frame, and takes its tag away: 1, or 0 if it is to be dropped. */
-static int open_frame(struct tag_port *p, struct ina_packet *pkt)
+/* The payload of a received frame, with its tag; none: it can have no right one. */
+static struct ina_tag_payload received_payload(struct ina_packet *pkt)
 {
-    const int payload = pkt->len < INA_INTERNET_SIZE ? -1 : ina_internet_payload((const struct ina_internet *)pkt->data, pkt->len);
-    const enum ina_tag_verdict verdict =
-        payload < 0 ? INA_TAG_FORGED : ina_tag_check(p->rx_key, &p->window, pkt->data + INA_INTERNET_SIZE, (uint32_t)payload);
-    p->port.stats.rx_forged += verdict == INA_TAG_FORGED;
-    p->port.stats.rx_replayed += verdict == INA_TAG_REPLAYED;
-    if (verdict != INA_TAG_RIGHT)
-        return 0;
-    const uint32_t before = pkt->len;
-    set_payload(pkt, (uint32_t)payload - INA_TAG_SIZE);
-    pkt->tailroom += before - pkt->len;
-    return 1;
+    const int bytes = pkt->len < INA_INTERNET_SIZE ? -1 : ina_internet_payload((const struct ina_internet *)pkt->data, pkt->len);
+    return (struct ina_tag_payload){pkt->data + INA_INTERNET_SIZE, bytes > 0 ? (uint32_t)bytes : 0};
+}
+
+/* Checks received frames, up to CHECKED. verdicts: of each. Those that are right lose their tags. */
+static void open_frames(struct tag_port *p, struct ina_packet *pkts, int n, uint8_t *verdicts)
+{
+    struct ina_tag_payload payloads[CHECKED] = {0};
+    for (int i = 0; i < n; i++)
+        payloads[i] = received_payload(&pkts[i]);
+    ina_tag_check(p->rx_key, &p->window, payloads, (uint32_t)n, verdicts);
+    for (int i = 0; i < n; i++) {
+        p->port.stats.rx_forged += verdicts[i] == INA_TAG_FORGED;
+        p->port.stats.rx_replayed += verdicts[i] == INA_TAG_REPLAYED;
+        if (verdicts[i] != INA_TAG_RIGHT)
+            continue;
+        const uint32_t before = pkts[i].len;
+        set_payload(&pkts[i], payloads[i].length - INA_TAG_SIZE);
+        pkts[i].tailroom += before - pkts[i].len;
+    }
 }
 
 /* Takes back the n oldest frames that are lent, with those that were dropped between them. */
@@ -83,10 +93,13 @@ static int tag_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint6
 {
     struct tag_port *p = (struct tag_port *)port;
     const int room = (int)(LENT - (p->lend.next - p->lend.done)), got = ina_port_rx(p->inner, pkts, max < room ? max : room, now);
+    uint8_t verdicts[CHECKED];
     int n = 0;
     for (int i = 0; i < got; i++) {
         struct ina_packet *pkt = &pkts[i];
-        if (!open_frame(p, pkt)) {
+        if (i % CHECKED == 0)
+            open_frames(p, pkt, got - i < CHECKED ? got - i : CHECKED, verdicts);
+        if (verdicts[i % CHECKED] != INA_TAG_RIGHT) {
             ina_lend_skip(&p->lend);
             continue;
         }
@@ -123,31 +136,50 @@ static int tag_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
     return p->staged_count;
 }
 
-/* Adds a tag behind the payload of a frame, which was lent with `room`. 0: it is none that can have one. */
-static int close_frame(struct tag_port *p, struct room room, struct ina_packet *pkt)
+/* The payload of a frame, which was lent with `room`, in which a tag may follow it. `bytes` NULL: it is none that can have one. */
+static struct ina_tag_payload sent_payload(const struct tag_port *p, struct room room, const struct ina_packet *pkt)
 {
+    const struct ina_tag_payload none = {0};
     const uintptr_t offset = (uintptr_t)pkt->data - (uintptr_t)room.first, area = (uintptr_t)(room.end - room.first);
     if (pkt->len < INA_INTERNET_SIZE || pkt->len > p->port.max_frame || offset > area - pkt->len)
-        return 0;
+        return none;
     const struct ina_internet *h = (const struct ina_internet *)pkt->data;
     const uint32_t length = ntohs(h->udp_len);
     if (h->ethertype != htons(INA_INTERNET_ETHERTYPE_IPV4) || h->version_ihl != INA_INTERNET_VERSION_IHL
         || h->protocol != INA_INTERNET_PROTOCOL_UDP || length < UDP || length > pkt->len - INA_INTERNET_UDP)
-        return 0;
-    ina_tag_write(p->tx_key, ++p->sent, pkt->data + INA_INTERNET_SIZE, length - UDP);
-    set_payload(pkt, length - UDP + INA_TAG_SIZE);
-    return 1;
+        return none;
+    return (struct ina_tag_payload){pkt->data + INA_INTERNET_SIZE, length - UDP};
+}
+
+/* Adds tags to frames, up to CHECKED; those that can have none are left out of the batch. */
+static void close_frames(struct tag_port *p, const struct room *rooms, struct ina_packet *pkts, int n)
+{
+    struct ina_tag_payload payloads[CHECKED] = {0};
+    struct ina_packet *tagged[CHECKED];
+    uint32_t count = 0;
+    for (int i = 0; i < n; i++) {
+        if (!pkts[i].len)
+            continue;
+        payloads[count] = sent_payload(p, rooms[i], &pkts[i]);
+        if (payloads[count].bytes) {
+            tagged[count++] = &pkts[i];
+        } else {
+            pkts[i].len = 0;
+            p->tx_malformed++;
+        }
+    }
+    ina_tag_write(p->tx_key, p->sent + 1, payloads, count);
+    p->sent += count;
+    for (uint32_t i = 0; i < count; i++)
+        set_payload(tagged[i], payloads[i].length + INA_TAG_SIZE);
 }
 
 static void tag_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, uint64_t now)
 {
     struct tag_port *p = (struct tag_port *)port;
-    for (int i = 0; i < n && i < p->staged_count; i++) {
-        if (!pkts[i].len || close_frame(p, p->staged[i], &pkts[i]))
-            continue;
-        pkts[i].len = 0;
-        p->tx_malformed++;
-    }
+    const int count = n < p->staged_count ? n : p->staged_count;
+    for (int i = 0; i < count; i += CHECKED)
+        close_frames(p, &p->staged[i], &pkts[i], count - i < CHECKED ? count - i : CHECKED);
     p->staged_count = 0;
     ina_port_tx_put(p->inner, pkts, n, now);
     share_stats(p);

@@ -44,18 +44,33 @@ static inline uint64_t ina_siphash(const uint64_t key[2], uint64_t a, uint64_t b
     return ina_siphash_end(v);
 }
 
+/* The last word of a message of `length` bytes: what its whole words leave, and the length. */
+static inline uint64_t ina_siphash_last(const uint8_t *bytes, uint32_t length)
+{
+    uint64_t last = 0;
+    memcpy(&last, bytes + (length & ~7u), length & 7);
+    return le64toh(last) | (uint64_t)length << 56;
+}
+
 /* Of `length` bytes. */
 static inline uint64_t ina_siphash_bytes(const uint64_t key[2], const uint8_t *bytes, uint32_t length)
 {
-    uint64_t v[4], word, last = 0;
+    uint64_t v[4], word;
     ina_siphash_begin(v, key);
-    for (const uint8_t *end = bytes + (length & ~7u); bytes < end; bytes += 8) {
-        memcpy(&word, bytes, 8);
+    for (uint32_t at = 0; at < (length & ~7u); at += 8) {
+        memcpy(&word, bytes + at, 8);
         ina_siphash_word(v, le64toh(word));
     }
-    memcpy(&last, bytes, length & 7);
-    ina_siphash_word(v, le64toh(last) | (uint64_t)length << 56);
+    ina_siphash_word(v, ina_siphash_last(bytes, length));
     return ina_siphash_end(v);
 }
+
+struct ina_siphash_message {
+    const uint8_t *bytes;
+    uint32_t length;
+};
+
+/* Of n messages (siphash.c). Those of one length that follow each other take a third of the time each. */
+void ina_siphash_all(const uint64_t key[2], const struct ina_siphash_message *messages, uint32_t n, uint64_t *hashes);
 
 #endif

@@ -24,11 +24,18 @@ struct ina_tag_window {
     uint64_t seen[INA_TAG_WORDS];
 };
 
+struct ina_tag_payload {
+    uint8_t *bytes;
+    uint32_t length;
+};
+
 void ina_tag_key(uint64_t key[2], const uint8_t bytes[INA_TAG_KEY]);
-/* Writes number and tag behind `length` bytes of payload. */
-void ina_tag_write(const uint64_t key[2], uint64_t number, uint8_t *payload, uint32_t length);
-/* Checks a payload of `length` bytes with its tag, and takes its number if that is right. */
-enum ina_tag_verdict ina_tag_check(const uint64_t key[2], struct ina_tag_window *window, const uint8_t *payload, uint32_t length);
+/* Writes numbers, from `number` on, and tags behind n payloads. Payloads of one length that follow each other take less time each. */
+void ina_tag_write(const uint64_t key[2], uint64_t number, const struct ina_tag_payload *payloads, uint32_t n);
+/* Checks n payloads, whose lengths are those with their tags, in order, and takes the numbers of those that are right.
+ * verdicts: an enum ina_tag_verdict for each. */
+void ina_tag_check(const uint64_t key[2], struct ina_tag_window *window, const struct ina_tag_payload *payloads, uint32_t n,
+                   uint8_t *verdicts);
 
 /* A port that adds tags to the frames that it sends by `inner`, and drops received ones without a right tag, counted as rx_forged and
  * rx_replayed. Frames are IPv4 over UDP; its longest is 16 bytes shorter than the inner port's. Takes ownership of `inner` (not when

@@ -88,6 +88,7 @@ NATIVE = (
             "host/net/segment.c",
             "host/net/port_*[!aks].c",
             "host/net/port_socket.c",
+            "host/net/siphash.c",
             "host/net/tag.c",
             "host/net/fault.c",
             "host/net/pcap.c",

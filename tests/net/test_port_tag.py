@@ -26,6 +26,15 @@ def tagged(payload: bytes, number: int, key: bytes = UP) -> bytes:
     return covered + siphash(key, covered).to_bytes(8, "big")
 
 
+def in_memory(payloads: list[bytes], room: int = 0):
+    """Each payload in memory of its own, with so many bytes behind it; and the batch, as the core takes it."""
+    memory = [ffi.new("uint8_t[]", len(payload) + room) for payload in payloads]
+    for own, payload in zip(memory, payloads, strict=True):
+        ffi.memmove(own, payload, len(payload))
+    batch = [(own, len(payload)) for own, payload in zip(memory, payloads, strict=True)]
+    return memory, ffi.new("struct ina_tag_payload[]", batch)
+
+
 class Receiver:
     """The core: a key and a window."""
 
@@ -34,7 +43,14 @@ class Receiver:
         lib.ina_tag_key(self.key, key)
 
     def check(self, payload: bytes) -> int:
-        return lib.ina_tag_check(self.key, self.window, payload, len(payload))
+        return self.check_all([payload])[0]
+
+    def check_all(self, payloads: list[bytes]) -> list[int]:
+        memory, batch = in_memory(payloads)
+        verdicts = ffi.new("uint8_t[]", len(payloads))
+        lib.ina_tag_check(self.key, self.window, batch, len(payloads), verdicts)
+        assert [bytes(ffi.buffer(own)) for own in memory] == payloads
+        return list(verdicts)
 
 
 def pair(max_frame=1024, frames=64):
@@ -61,13 +77,31 @@ def forged(port):
 def test_a_tag_is_the_models(length):
     payload = random.Random(length).randbytes(length)
     for number in (1, 2**32, 2**64 - 1):
-        memory = ffi.new("uint8_t[]", length + SIZE)
-        ffi.memmove(memory, payload, length)
+        [memory], batch = in_memory([payload], SIZE)
         receiver = Receiver()
-        lib.ina_tag_write(receiver.key, number, memory, length)
+        lib.ina_tag_write(receiver.key, number, batch, 1)
         assert bytes(ffi.buffer(memory)) == tagged(payload, number)
         assert receiver.check(tagged(payload, number)) == lib.INA_TAG_RIGHT
         assert receiver.check(tagged(payload, number)) == lib.INA_TAG_REPLAYED
+
+
+@pytest.mark.parametrize("lengths", [[200], [0, 8, 200, 200], [1, 2, 3]])
+def test_tags_of_a_batch_are_those_of_each_by_itself(lengths):
+    """More payloads than are taken at once, of one length and of several; some are forged, and some are sent again."""
+    rng = random.Random(len(lengths))
+    payloads = [rng.randbytes(rng.choice(lengths)) for _ in range(150)]
+    memory, batch = in_memory(payloads, SIZE)
+    lib.ina_tag_write(Receiver().key, 7, batch, len(payloads))
+    frames = [bytes(ffi.buffer(own)) for own in memory]
+    assert frames == [tagged(payload, number) for number, payload in enumerate(payloads, 7)]
+    wanted = [lib.INA_TAG_RIGHT] * len(frames)
+    for at in rng.sample(range(len(frames)), 20):
+        frames[at] = bytes([frames[at][0] ^ 1]) + frames[at][1:]
+        wanted[at] = lib.INA_TAG_FORGED
+    again = [at for at in range(len(frames)) if wanted[at] == lib.INA_TAG_RIGHT][::9]
+    receiver = Receiver()
+    assert receiver.check_all([*frames, *(frames[at] for at in again), b"short"]) == [
+        *wanted, *(lib.INA_TAG_REPLAYED for _ in again), lib.INA_TAG_FORGED]
 
 
 def test_every_flipped_bit_is_noticed_and_moves_nothing():

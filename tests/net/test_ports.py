@@ -434,7 +434,7 @@ def test_a_device_without_space_is_refused_at_once():
 
 PORT_SOURCES = files(ROOT / "host/net", "port*.c") + [
     ROOT / "host/net" / name
-    for name in ("segment.c", "bell.c", "fault.c", "pcap.c", "internet.c", "link.c", "pool.c", "tag.c")]
+    for name in ("segment.c", "bell.c", "fault.c", "pcap.c", "internet.c", "link.c", "pool.c", "siphash.c", "tag.c")]
 
 
 def run_c(tmp_path, test, *flags, arguments=()):

@@ -78,7 +78,7 @@ static uint32_t with_tag(const struct world *w, uint8_t *bytes, uint32_t length,
     static const uint64_t key[2];
     const uint32_t headers = w->far ? INA_INTERNET_SIZE : 0;
     memmove(bytes + headers, bytes, length);
-    ina_tag_write(key, number, bytes + headers, length);
+    ina_tag_write(key, number, &(struct ina_tag_payload){bytes + headers, length}, 1);
     if (w->far)
         ina_internet_write((struct ina_internet *)bytes, &(struct ina_address){0}, &(struct ina_address){0}, length + INA_TAG_SIZE);
     return headers + length + INA_TAG_SIZE;
