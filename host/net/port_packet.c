@@ -65,6 +65,7 @@ static int packet_rx(struct ina_port *port, struct ina_packet *pkts, int max, ui
 {
     struct packet_port *p = (struct packet_port *)port;
     struct ina_lend *lend = &p->socket.lend;
+    ina_socket_begin(&p->socket);
     const uint32_t first = lend->next & lend->mask, room = ina_socket_room(&p->socket), row = p->socket.frames - first;
     uint32_t want = max > 0 ? (uint32_t)max : 0;
     int n = 0;

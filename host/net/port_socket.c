@@ -21,6 +21,12 @@ uint32_t ina_socket_receive(struct ina_socket_port *p, struct mmsghdr *messages,
     return (uint32_t)got;
 }
 
+void ina_socket_begin(struct ina_socket_port *p)
+{
+    if (p->lend.next == p->lend.done)
+        p->lend.next = p->lend.done = 0;
+}
+
 uint32_t ina_socket_room(const struct ina_socket_port *p)
 {
     return p->frames - (p->lend.next - p->lend.done);

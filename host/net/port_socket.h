@@ -34,6 +34,9 @@ void ina_socket_buffers(int fd, int bytes); /* as large as the system allows, bo
 
 /* Messages at sockets: up to `want` into `messages`, each prepared for it. Returns how many came; errors are counted. */
 uint32_t ina_socket_receive(struct ina_socket_port *p, struct mmsghdr *messages, uint32_t want);
+/* Before each batch: while no frame is lent, the first slots are used again, which lie in the processor's caches; a walk over the whole
+ * ring would find none of them there. */
+void ina_socket_begin(struct ina_socket_port *p);
 uint32_t ina_socket_room(const struct ina_socket_port *p); /* slots that are not lent */
 uint8_t *ina_socket_message(const struct ina_socket_port *p, uint32_t slot); /* where a received message lies in it */
 /* Lends the frame in the next slot, with a message of `bytes`; its first `before` bytes are the caller's to write. */

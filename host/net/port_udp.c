@@ -158,6 +158,7 @@ static int lend(struct udp_port *p, struct ina_packet *pkts, uint32_t room)
 static int udp_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint64_t now)
 {
     struct udp_port *p = (struct udp_port *)port;
+    ina_socket_begin(&p->socket);
     uint32_t room = ina_socket_room(&p->socket);
     (void)now;
     if (max <= 0)

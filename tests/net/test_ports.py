@@ -280,6 +280,37 @@ def test_udp_source_ports_follow_the_jobs_numbers():
 
 
 @pytest.mark.fast
+def test_udp_lends_the_same_memory_again_once_nothing_is_lent():
+    """It lies in the processor's caches. While a frame is lent, others lie beside it, around the ring and back."""
+    switch, host = udp_pair(frames=8)
+    pkts = ffi.new("struct ina_packet[]", 8)
+
+    def lent(payloads: list[bytes]) -> list[int]:
+        host.send([udp_frame(payload) for payload in payloads])
+        count = 0
+        while count < len(payloads):
+            if not (got := lib.ina_port_rx(switch.handle, pkts + count, 8, 0)) and not switch.wait(LONG):
+                raise TookTooLong(f"waited {LONG:g} s for frame {count} of {len(payloads)}")
+            count += got
+        assert [bytes(ffi.buffer(pkt.data, pkt.len)) for pkt in pkts[0:count]] == [udp_frame(payload) for payload in payloads]
+        return [int(ffi.cast("uintptr_t", pkt.data)) for pkt in pkts[0:count]]
+
+    with switch, host:
+        first = lent([b"1", b"2", b"3"])
+        lib.ina_port_rx_done(switch.handle, 3)
+        assert lent([b"4", b"5"]) == first[:2]
+        lib.ina_port_rx_done(switch.handle, 1)  # one is still lent
+        others = lent([b"6", b"7", b"8", b"9", b"10"])
+        assert not set(others) & set(first[:2])
+        lib.ina_port_rx_done(switch.handle, 4)
+        around = lent([b"11", b"12", b"13"])
+        assert len({*around, *others[3:]}) == 5 and first[0] in around
+        lib.ina_port_rx_done(switch.handle, 5)
+        assert lent([b"14"]) == first[:1]
+        lib.ina_port_rx_done(switch.handle, 1)
+
+
+@pytest.mark.fast
 def test_udp_jumbo_frames():
     switch, host = udp_pair(9216)
     with switch, host:
