@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -73,7 +73,8 @@ class Rank:
         """Makes one call on small integers, and compares each result."""
         row = torch.arange(min(PERIOD, len(self.piece)), dtype=torch.float32)
         for vector in (self.whole, self.piece):
-            vector.view(-1, len(row)).copy_(row + self.rank)
+            for part, values in parts(vector, row + self.rank):
+                part.copy_(values)
         self.calls = 0
         self.call(collective, back_end)()
         total = self.ranks * row + self.ranks * (self.ranks - 1) / 2
@@ -82,8 +83,8 @@ class Rank:
             "all_reduce": [(self.whole, total)], "reduce_scatter": [(self.piece, total)], "broadcast": [(self.whole, row)],
             "all_gather": [(each, row + rank) for rank, each in enumerate(pieces)], "barrier": [],
         }[collective]:
-            for rows in result.view(-1, len(row)).split(1 << 14):  # which need little memory beside
-                error = (rows - expected).abs_().max().item()
+            for part, values in parts(result, expected):
+                error = (part - values).abs_().max().item()
                 if not error <= 0.25:
                     raise SystemExit(f"{back_end}, {collective}: a wrong result, by {error:g}")
         self.refill()
@@ -105,11 +106,24 @@ class Rank:
         return time.perf_counter() - began, self.processor() - spent
 
     def processor(self) -> float:
-        """Returns processor seconds of this process; rank 0 adds those of the switch processes."""
+        """Returns processor seconds of this process; rank 0 adds those of the switch processes: its group's own, and the one that
+        runs already (PEERS_SWITCH, its process)."""
         from ina.backend import rendezvous  # after the start, which is timed
 
-        switches = rendezvous._pids.values() if self.rank == 0 else ()
+        if self.rank:
+            return time.process_time()
+        switches = {*rendezvous._pids.values(), *map(int, os.environ.get("PEERS_SWITCH", "").split())}
         return time.process_time() + 1e-9 * sum(map(_scheduled, switches))
+
+
+def parts(vector: torch.Tensor, row: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yields parts of a vector in which a row of values repeats, each with the values that are to be in it: several rows, which
+    need little memory beside, and what is left where the vector ends within a row."""
+    whole = len(vector) // len(row) * len(row)
+    for rows in vector[:whole].view(-1, len(row)).split(1 << 14):
+        yield rows, row
+    if whole < len(vector):
+        yield vector[whole:], row[: len(vector) - whole]
 
 
 def _scheduled(pid: int) -> int:

@@ -1,5 +1,6 @@
 """All-reduces through the kernel's UDP, by ``ina switch run --listen``, beside Gloo in the same processes and the same run: over
-the loopback, and between namespaces as servers, with and without a rate; quiet and beside busy processes."""
+the loopback, and between namespaces as servers, with and without a rate; quiet and beside busy processes. Processor time says
+what a sum costs whatever else the machine does; ``--quick`` measures 2 MiB of three ranks alone."""
 
 from __future__ import annotations
 
@@ -75,8 +76,8 @@ def _ip(prefix: Sequence[str], lines: str) -> None:
 
 
 @contextmanager
-def switch(prefix: Sequence[str], place: str, values: int, token: str) -> Iterator[None]:
-    """Runs a switch process that listens at ``place``, ADDRESS:PORT."""
+def switch(prefix: Sequence[str], place: str, values: int, token: str) -> Iterator[int]:
+    """Runs a switch process that listens at ``place``, ADDRESS:PORT. Yields its process id: what the prefix runs becomes it."""
     command = [*prefix, sys.executable, "-m", "ina.cli", "switch", "run", f"-DVALUES={values}", "--listen", place]
     environment = {**os.environ, "INA_TOKEN": token}
     process = subprocess.Popen(command, cwd=paths.root(), env=environment, stdout=subprocess.PIPE, text=True)
@@ -84,7 +85,7 @@ def switch(prefix: Sequence[str], place: str, values: int, token: str) -> Iterat
     try:
         if "sums for workers" not in (line := process.stdout.readline()):
             raise SystemExit(f"servers: {' '.join(command)} says {line!r}, expected that it sums for workers")
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait(SILENCE)
@@ -102,8 +103,10 @@ def ranks_at(rate: float | None, ranks: int, values: int, folder: Path) -> Itera
         at = f"{host}:{launch.free_port()}"
         variables = {"INA_SWITCH": f"tcp:{at}", "INA_TOKEN": token, "INA_QUIET": "true", "MASTER_ADDR": first,
                      "GLOO_SOCKET_IFNAME": card}
-        with switch(last, at, values, token), standing([Ranks(inside=inside, variables=variables)], ranks, folder) as groups:
-            yield groups
+        with switch(last, at, values, token) as process:
+            variables["PEERS_SWITCH"] = str(process)
+            with standing([Ranks(inside=inside, variables=variables)], ranks, folder) as groups:
+                yield groups
 
 
 def bound(ranks: int, size: int, values: int) -> float:
@@ -120,21 +123,32 @@ def measure(sizes: Sequence[int] = SIZES, all_ranks: Sequence[int] = RANKS, load
     for ranks in all_ranks:
         result = Measurement(
             f"servers {ranks} ranks: all-reduce of float32 through the kernel's UDP, by {Torch().title()}",
-            ["place", "values", "beside", "bytes", "ina us", "gloo us", "of the card", "sent again", "needless", "ratio"],
+            ["place", "values", "beside", "bytes", "ina us", "gloo us", "ina CPU us", "gloo CPU us", "CPU ratio", "of the card",
+             "sent again", "needless", "ratio"],
             "Gloo's time over ours", EXPECTED, keys=4)
         for place in places:
             for values in all_values:
-                for load in loads:
-                    beside = f"{load} busy" if load else "quiet"
-                    console.print(f"  {ranks} ranks, {place}, {values} values, {beside}", highlight=False)
-                    with (tempfile.TemporaryDirectory() as folder, ranks_at(PLACES[place], ranks, values, Path(folder)) as groups,
-                          computing(load)):
-                        for size in sizes:
-                            group = groups["ina"]
-                            before = group.repeated()
-                            samples = take_turns(groups, "all_reduce", size)
-                            again, needless = (int(now - then) for now, then in zip(group.repeated(), before, strict=True))
-                            ours, gloo = (Figure.of(samples[name].seconds) for name in ("ina", "gloo"))
-                            of_card: Cell = bound(ranks, size, values) / ours if PLACES[place] else "–"
-                            result.add(place, values, beside, size, 1e6 * ours, 1e6 * gloo, of_card, again, needless, gloo / ours)
+                with tempfile.TemporaryDirectory() as folder, ranks_at(PLACES[place], ranks, values, Path(folder)) as groups:
+                    for load in loads:
+                        beside = f"{load} busy" if load else "quiet"
+                        console.print(f"  {ranks} ranks, {place}, {values} values, {beside}", highlight=False)
+                        with computing(load):
+                            for size in sizes:
+                                result.add(place, values, beside, size, *_cells(groups, place, size, ranks, values))
         yield result
+
+
+def _cells(groups: dict[str, Group], place: str, size: int, ranks: int, values: int) -> list[Cell]:
+    """Returns the figures of one size. Processor time is that of all ranks and of the switch process, for one all-reduce."""
+    before = groups["ina"].repeated()
+    samples = take_turns(groups, "all_reduce", size)
+    again, needless = (int(now - then) for now, then in zip(groups["ina"].repeated(), before, strict=True))
+    ours, gloo = (Figure.of(samples[name].seconds) for name in ("ina", "gloo"))
+    our_cpu, its_cpu = (Figure.of(samples[name].processor) for name in ("ina", "gloo"))
+    of_card: Cell = bound(ranks, size, values) / ours if PLACES[place] else "–"
+    return [1e6 * ours, 1e6 * gloo, 1e6 * our_cpu, 1e6 * its_cpu, its_cpu / our_cpu, of_card, again, needless, gloo / ours]
+
+
+def quick() -> Iterator[Measurement]:
+    """Measures one size of three ranks, between servers with and without a rate: two starts, so that it ends in two minutes."""
+    return measure([2 << 20], [3], BUSY, [2048], [place for place in PLACES if place != "loopback" or os.geteuid()])

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from capabilities import need
 
+from bench import __main__ as bench_main
 from bench import common, complete, groups, local, peers, servers
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.native import ffi
@@ -97,12 +98,36 @@ def test_groups_start_and_what_they_cost():
 @pytest.mark.judge
 def test_ranks_sum_through_a_switch_process_that_listens_and_count_what_they_repeat():
     need("cc", "torch")
-    sums, = servers.measure([4, 100_000], [2], [0], [64], ["loopback"])
+    sums, = servers.measure([4, 100_000], [3], [0], [64], ["loopback"])  # of 25,000 values: no third of them
     assert [row[:4] for row in sums.rows] == [["loopback", 64, "quiet", size] for size in (4, 100_000)]
     for row in sums.rows:
         cells = dict(zip(sums.columns, row, strict=True))
         assert cells["ratio"] == pytest.approx(cells["gloo us"] / cells["ina us"]) and cells["of the card"] == "–"
         assert 0 <= cells["needless"] <= cells["sent again"]
+        assert cells["CPU ratio"] == pytest.approx(cells["gloo CPU us"] / cells["ina CPU us"])
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 174_762, (1 << 20) + 3])
+def test_a_row_of_values_repeats_to_the_end_of_any_vector(length):
+    need("torch")
+    import torch
+
+    from bench.peers_torch import parts
+
+    vector, row = torch.empty(length), torch.arange(64, dtype=torch.float32)
+    for part, values in parts(vector, row):
+        part.copy_(values)
+    assert torch.equal(vector, (torch.arange(length) % 64).float())
+    assert sum(part.numel() for part, _ in parts(vector, row)) == length
+
+
+@pytest.mark.fast
+def test_a_benchmark_without_a_short_form_says_so(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["bench", "servers", "codec", "--quick"])
+    with pytest.raises(SystemExit):
+        bench_main.main()
+    assert "--quick: codec has no short form" in capsys.readouterr().err
 
 
 @pytest.mark.fast
