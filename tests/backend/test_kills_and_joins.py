@@ -163,7 +163,9 @@ class Crowd:
 def test_kills_and_joins(tmp_path, kills):
     chance, crowd = random.Random(kills), Crowd(tmp_path, SUMS, waits=60)
     try:
-        for _ in range(kills):
+        for number in range(kills):
+            if number:
+                crowd.be_several()
             crowd.progress(int(chance.expovariate(0.01)))
             crowd.kill(chance)
         crowd.finish()
