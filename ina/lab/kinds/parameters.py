@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 CONSISTENCIES = ("sequential", "bounded", "eventual")
 CARRIED = {"push_mb": (PUSH, PUSHED), "pull_mb": (PULL, STATE), "copy_mb": (COPY, COPIED), "moved_mb": (MOVED,)}  # messages
-LARGEST = 2.0**126  # of the floats of a sum of all workers' updates
 LAST = 3  # measurements of the score that the table's is the mean of
 
 
@@ -232,8 +231,8 @@ class _Learner:
         config = self.config
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
             update = self.task.update(values, worker, self._data[worker], config.batch, config.lr, 1)
-        largest, name = LARGEST / config.workers, f"the update of worker {worker} in iteration {iteration}"
-        virtual_network.check_bounded(update, largest, name, config.lr)
+        name = f"the update of worker {worker} in iteration {iteration}"
+        virtual_network.check_summable(update, config.workers, name, config.lr)
         return update
 
     def seconds(self, worker: int) -> float:

@@ -26,6 +26,7 @@ from ina.worlds.virtual.fabric import Fabric, FabricJob, WorkerOptions
 from ina.worlds.virtual.parameter_servers import Servers
 
 LEAST_SLOTS = 512  # smaller pools use the same program, which is compiled already
+LARGEST_SUM = 2.0**126  # of the floats of a sum of all workers: docs/design/protocol.md, "Not finite"
 CONGESTION = {"ideal": collectives.IDEAL, "dctcp": collectives.DCTCP}
 
 
@@ -43,6 +44,12 @@ def check_bounded(values: np.ndarray, largest: float, name: str, lr: float) -> N
     if not np.abs(values).max() <= largest:  # nor is it if there is a NaN
         raise Diverged(f"the training diverged: {name} is infinite, NaN, or beyond {largest:g}; its learning rate is {lr:g}: "
                        "give a smaller lr")
+
+
+def check_summable(values: np.ndarray, workers: int, name: str, lr: float) -> None:
+    """Raises Diverged: a sum of values as large as these of so many workers might be no float, which is no fault of the switch.
+    ``values``, ``name``, ``lr``: as of ``check_bounded``."""
+    check_bounded(values, LARGEST_SUM / workers, name, lr)
 
 
 @dataclass(frozen=True)

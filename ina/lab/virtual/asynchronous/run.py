@@ -23,7 +23,6 @@ from ina.worlds.virtual.network import Completion
 
 SMOOTHING = 0.1  # weight of the latest compute time in a worker's mean, from which its speed follows
 FASTEST = 1e-3  # least mean, in means of all: nobody is taken for more than a thousand times faster
-LARGEST = 2.0**126  # of the floats of a sum, over its workers: docs/design/protocol.md, "Not finite"
 
 
 class Run:
@@ -194,8 +193,8 @@ class Run:
     def _check_bounded(self, values: np.ndarray, worker: Worker, name: str, rate: float) -> None:
         """Raises Diverged: a sum of as large values of all workers might be no float, which is no fault of the switch. ``name``:
         words before the update that the worker computes."""
-        largest = LARGEST / self.config.workers
-        virtual_network.check_bounded(values, largest, f"{name}update {worker.computed + 1} of worker {worker.number}", rate)
+        name = f"{name}update {worker.computed + 1} of worker {worker.number}"
+        virtual_network.check_summable(values, self.config.workers, name, rate)
 
     def _weighted(self, worker: Worker, values: np.ndarray, seconds: float) -> np.ndarray:
         """Returns an update weighed by its batch, and behind it the worker's speed among zeros, so that a sum has all of them: it
