@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ina.aggregation import protocols
+from ina.aggregation.entries import BITMAP
 from ina.base.bounds import Range
 from ina.base.settings import key
 from ina.lab import limits
@@ -22,8 +23,8 @@ class Offering(Computing):
 
     protocol: str = key(protocols.offering(), "what switch and workers speak: one that can choose the workers of a sum",
                         choices=OFFERING)
-    workers: int = key(8, "workers, each at a host of its own", Range(0, 32, "the bits of an offer"))
-    least: int = key(0, "workers that are enough for a sum; 0: all", Range(0, 32, "workers", "workers"))
+    workers: int = key(8, "workers, each at a host of its own", Range(0, BITMAP, "the bits of an offer"))
+    least: int = key(0, "workers that are enough for a sum; 0: all", Range(0, BITMAP, "workers", "workers"))
     gamma: float = key(-0.2, "nurd: of its delta, which is 1 / (1 + rho) - gamma", Range(-1, 1))
     counter_noise: float = key(0.3, "nurd: standard deviation of the logarithm of what a worker's counters say of its speed",
                                Range(0, 10))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ina.aggregation.entries import BITMAP
 from ina.base.bounds import Range
 from ina.base.settings import key
 from ina.lab import limits
@@ -41,8 +42,8 @@ class AsynchronousKeys(Offering):
     method: str = key("synchronous", f"when a sum is complete, and who waits: {', '.join(METHODS)}", choices=tuple(METHODS))
     least: int = key(0, "workers that are enough for a sum; 0: with first three quarters, with iswitch half, with fedsa half at "
                      "the beginning, with fedlesscan three quarters of `chosen`, with local all",
-                     Range(0, 32, "workers", "workers"))
-    splits: int = key(4, "softsync: into how many sums the workers' updates go", Range(1, 32))
+                     Range(0, BITMAP, "workers", "workers"))
+    splits: int = key(4, "softsync: into how many sums the workers' updates go", Range(1, BITMAP))
     bound: int = key(3, "iswitch, fedlesscan: staleness, in sums; ssp, dssp: updates that a worker is ahead of the slowest, at "
                      "most", Range(0, 1000))
     upper: int = key(0, "dssp: the same at most, where waiting does not pay; iswitch with `patience`: the widest bound; 0: "
@@ -51,14 +52,14 @@ class AsynchronousKeys(Offering):
                         "many that went to sums narrow it by one, down to `bound`; 0: it stays", Range(0, 10**6))
     noise: float = key(4.0, "fedsa: workers' updates that teach half as much as if each were of all data", Range(0, 1000))
     budget: float = key(0.0, "fedsa: updates in sums a second, at most, if there is a choice; 0: any", Range(0, 1e9))
-    chosen: int = key(0, "fedlesscan: workers that compute in a round; 0: three quarters", Range(0, 32, "workers", "workers"))
+    chosen: int = key(0, "fedlesscan: workers that compute in a round; 0: three quarters", Range(0, BITMAP, "workers", "workers"))
     loop: int = key(15, "layerwise: sums of a loop", Range(1, 10**6))
     deep: int = key(5, "layerwise: of these the last ones, in which deep layers travel, too", Range(1, 10**6))
     masked: bool = key(False, "updates travel as whole numbers under masks of each two workers, which cancel in a sum of all: "
                        "who sees a worker's packets learns nothing of it")
     shares: int = key(0, "masked: workers whose shares take off the masks of those that are missing; 0: nobody may be",
-                      Range(0, 32))
-    copies: int = key(2, "backup: workers that compute the same update, of which the first counts", Range(1, 32))
+                      Range(0, BITMAP))
+    copies: int = key(2, "backup: workers that compute the same update, of which the first counts", Range(1, BITMAP))
     damping: str = key("none", "a stale update's weight: none (1), inverse (1/staleness, from 1 on), exponential "
                        "((2/e)^staleness)", choices=("none", "inverse", "exponential"))
     local: int = key(0, "steps of a worker that make an update; 0: 8 with local, fedsa, fedlesscan and layerwise, 2 with "
