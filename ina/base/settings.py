@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import numbers
 import os
 import re
 import typing
@@ -81,6 +82,13 @@ class Key:
         """Its type in messages, with the unit of what is measured."""
         return noun(self.type, self.unit) if self.type in (int, float) else NOUNS[self.type]
 
+    def fits(self, value: object) -> bool:
+        """Tells whether a value has the key's type: 1.0 is no whole number, and True is no number; None is a default only."""
+        if value is None:
+            return self.default is None
+        kinds = {int: numbers.Integral, float: numbers.Real, tuple: (list, tuple)}.get(self.type, self.type)
+        return isinstance(value, kinds) and (self.type is bool or not isinstance(value, bool))
+
     def expected(self, value: object) -> str:
         """Returns text with what was expected, or "" if the value, of the right type, is in range, or one of the choices."""
         if self.range and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -125,10 +133,10 @@ def _plain(hint: object) -> type:
 
 
 def wrong(settings: DataclassInstance) -> Iterator[Problem]:
-    """Yields the values of a dataclass that are out of range, or none of the choices."""
+    """Yields the values of a dataclass that are of another type, out of range, or none of the choices."""
     for name, each in keys(type(settings)).items():
         value = getattr(settings, name)
-        if text := each.expected(value):
+        if text := each.expected(value) if each.fits(value) else f"expected {each.noun}":
             yield Problem(name, f"{name} = {shown(value)}: {text}")
 
 

@@ -160,7 +160,10 @@ class Experiment:
     # ---- checks
 
     def __post_init__(self) -> None:
-        if problems := [*settings.wrong(self), *self._wrong_protocol()]:
+        problems = [*settings.wrong(self)]
+        if "protocol" not in {problem.key for problem in problems}:
+            problems += self._wrong_protocol()
+        if problems:
             raise ConfigError.of(problems)
         if self.resolved() is not self:
             return  # that one has been checked

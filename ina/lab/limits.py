@@ -6,6 +6,7 @@ import os
 
 from ina.base.bounds import SECONDS, Range
 from ina.base.settings import ConfigError
+from ina.topology.topology import MOST_QUEUE, MOST_RATE
 
 WORKERS = Range(0, 1024, "each is a process, or a host of virtual time")
 JOBS = Range(1, 64, "each has hosts or slots of its own")
@@ -13,6 +14,8 @@ PACKET = Range(0, 2048, "what a frame has room for", "int32")
 SLOTS = Range(0, 16384, "slot numbers have 14 bits", "slots")
 BYTES = Range(0, 1 << 40, "bytes", "B")
 RATE = Range(0, 1e15, "bit/s: a byte takes a whole number of femtoseconds at least", "b/s")
+LINK_RATE = Range(0, MOST_RATE, "bit/s of a topology's link; 0: no limit", "b/s")
+LINK_QUEUE = Range(0, MOST_QUEUE, "bytes of a topology's link; 0: no limit", "B")
 DELAY = Range(0, 10, "seconds", "s")
 TIME = Range(0, SECONDS, "seconds", "s")
 MIB = Range(0, 1e6, "MiB", "MiB")

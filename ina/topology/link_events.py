@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 
-from ina.topology.topology import Topology, TopologyError
+from ina.topology.topology import MOST_RATE, Topology, TopologyError
 
 FORMS = ("at TIME fail LINK [for TIME]", "at TIME heal LINK", "at TIME flap LINK every TIME for TIME",
          "at TIME slow LINK [RATE] [delay TIME] [for TIME]")
@@ -185,7 +185,7 @@ def bits(text: str) -> float:
     """Parses a rate such as ``10G``, bit/s. Raises TopologyError."""
     match = re.fullmatch(_NUMBER + "([kMGT]?)", text)
     rate = float(match[1]) * PREFIXES[match[2]] if match else 0.0
-    if not 0 < rate <= 1e12:
+    if not 0 < rate <= MOST_RATE:
         raise TopologyError(f"{text!r}: expected a rate such as 10G, above 0 and up to 1T")
     return rate
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 MOST_NODES = 9999  # hosts, and as many switches: Linux allows 15 characters in an interface's name
+MOST_RATE, MOST_QUEUE = 1e12, 1 << 30  # of a link: bit/s, bytes that wait
 MOST_LINKS = 1 << 16
 
 
@@ -100,9 +101,9 @@ class Link:
             if not ok:
                 raise TopologyError(f"link {self.a}-{self.b}: {key} is {getattr(self, key)!r}, expected {expected}")
 
-        need(math.isfinite(self.rate) and 0 <= self.rate <= 1e12, "rate", "bit/s from 0 (no limit) to 1e12")
+        need(math.isfinite(self.rate) and 0 <= self.rate <= MOST_RATE, "rate", f"bit/s from 0 (no limit) to {MOST_RATE:g}")
         need(math.isfinite(self.delay) and 0 <= self.delay <= 10, "delay", "seconds from 0 to 10")
-        need(0 <= self.queue <= 1 << 30, "queue", "bytes from 0 (no limit) to 2^30")
+        need(0 <= self.queue <= MOST_QUEUE, "queue", f"bytes from 0 (no limit) to {MOST_QUEUE:,}")
         need(0 <= self.loss <= 1, "loss", "a probability from 0 to 1")
         if self.a == self.b:
             raise TopologyError(f"link {self.a}-{self.b}: a link connects two nodes")

@@ -113,6 +113,8 @@ def test_points_are_counted_before_any_is_resolved(trial, monkeypatch):
         (["--set", "topology=fat-tree k=3"], "topology = 'fat-tree k=3': fat-tree: k is 3, expected an even number"),
         (["--set", "topology=fat-tree k=2", "--sweep", "jobs=[1, 2]"], "topology = 'fat-tree k=2': it has 2 hosts, expected 4, "
          "one for each of workers = 2 in jobs = 2"),
+        (["--set", "rate=2e12"], "command line: rate = 2000000000000.0: expected 0 to 1e+12 (bit/s of a topology's link"),
+        (["--set", "queue=1073741825"], "command line: queue = 1073741825: expected 0 to 1,073,741,824 (bytes of a topology's"),
         (["--set", "elements=-4"], "command line: elements = -4: expected 1 to 1,000,000,000,000,000 (4 bytes each"),
         (["--sweep", "loss=[0.1, 5]"], "--sweep: loss = 5.0: expected 0 to 1 (a probability)"),
     ],

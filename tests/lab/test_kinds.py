@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import pytest
 from capabilities import need
 from rich.console import Console
 
 from ina import cli
 from ina.base.bounds import Range
-from ina.base.settings import ConfigError, key, keys
+from ina.base.settings import ConfigError, Key, key, keys
 from ina.lab import kind, plan, run
 from ina.lab.kind import Experiment, Finding, Outcome, Row, kinds
 from ina.lab.results import compare, units, why
@@ -156,13 +158,43 @@ def test_a_kind_without_the_keys_of_all_kinds_is_refused(monkeypatch, tmp_path):
 @pytest.mark.fast
 def test_a_key_says_type_default_range_unit_and_help():
     rate = keys(kinds()["allreduce"])["rate"]
-    assert (rate.type, rate.default, rate.unit, rate.range.high) == (float, 100e9, "b/s", 1e15)
+    assert (rate.type, rate.default, rate.unit, rate.range.high) == (float, 100e9, "b/s", 1e12)
     assert rate.help.startswith("of each wire")
     algorithm = keys(kinds()["allreduce"])["algorithm"]
     assert algorithm.choices[:2] == ("in-network", "ring") and algorithm.range is None
     assert keys(kinds()["training"])["backends"].type is tuple
     for each in kinds().values():
         assert all(key.help and (key.type not in (int, float) or key.range) for key in keys(each).values())
+
+
+def values_of_another_type(key: Key) -> list[object]:
+    """Values that a key's type does not have, though Python would compute with most of them."""
+    return {int: [1.0, True, "1", math.nan], float: [True, "1", math.nan, math.inf], bool: [1, 0.0, "true"],
+            str: [3, True], tuple: [3, "a"]}[key.type]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("kind", kinds())
+def test_a_value_of_another_type_is_refused_by_name_in_python_and_in_a_file(kind, tmp_path):
+    cls = kinds()[kind]
+    path = tmp_path / "own.toml"
+    for name, each in keys(cls).items():
+        for value in values_of_another_type(each):
+            message = rf"{name} = {re.escape(repr(value))}: expected "
+            with pytest.raises(ConfigError, match=f"^{message}") as error:
+                cls(**{name: value})
+            assert error.value.problems[0].key == name
+            if name != "kind" and each.type is not tuple:  # a file's text is a list with commas
+                text = repr(value) if isinstance(value, str) else str(value).lower()
+                path.write_text(f"kind = {kind!r}\n{name} = {text}\n")
+                with pytest.raises(ConfigError, match=rf"own\.toml:2: {message}"):
+                    plan.load(path)
+
+
+@pytest.mark.fast
+def test_numbers_of_numpy_and_whole_numbers_for_reals_are_taken():
+    chosen = kinds()["allreduce"](workers=np.int64(4), rate=10**9, loss=np.float32(0.5), delay=np.float64(1e-6))
+    assert (chosen.workers, chosen.rate, chosen.loss) == (4, 1e9, 0.5)
 
 
 @pytest.mark.fast
@@ -199,7 +231,7 @@ loss = [0.5, 2.0]
     assert str(caught.value).splitlines() == [
         f"{path}:2: dtype = 'int8': expected 'int32' or 'float32'",
         f"{path}:5: loss = 2.0: expected 0 to 1 (a probability)",
-        f"{path}:4: rate = 1e+16: expected 0 to 1e+15 (bit/s: a byte takes a whole number of femtoseconds at least)",
+        f"{path}:4: rate = 1e+16: expected 0 to 1e+12 (bit/s of a topology's link; 0: no limit)",
     ]
     path.write_text('kind = "allreduce"\nstripes = 2\nalgorithm = "tree"\ntransport = "dctcp"\n')
     with pytest.raises(ConfigError) as caught:

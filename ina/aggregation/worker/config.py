@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -118,8 +119,10 @@ def check_numbers(config: Any, **ranges: tuple[int, int]) -> None:
     """Checks fields of a WorkerConfig or ServerConfig: those with ``ranges``, and numbers that both have. Raises ValueError."""
     ranges |= {"job": (0, 255), "life": (1, 2**16 - 1), "slots": (1, MAX_SLOTS)}
     for name, (low, high) in ranges.items():
-        if not low <= getattr(config, name) <= high:
-            raise ValueError(f"{name}: {getattr(config, name)}, expected {low}..{high}")
+        value = getattr(config, name)
+        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not whole or not low <= value <= high:
+            raise ValueError(f"{name}: {value!r}, expected {'' if whole else 'a whole number, '}{low}..{high}")
     if config.slots & (config.slots - 1):
         raise ValueError(f"slots: {config.slots}, expected a power of two")
     if config.values not in config.lane.values:

@@ -117,7 +117,7 @@ class Preemption(Networked):
     elements: int = key(100_000, "of the gradient, float32", limits.ELEMENTS)
     dtype: str = key("float32", "float32", choices=("float32",))
     rate: float = key(200e6, "of each wire, bit/s; not of a topology's file, nor between a topoopt server and its own element",
-                      limits.RATE)
+                      limits.LINK_RATE)
     delay: float = key(0.5e-3, "of each wire, one way, s; not of a topology's file", limits.DELAY)
     pool: int = key(128, "slots of each switch, a power of two", limits.SLOTS)
     rto_min: float = key(20e-3, "least retransmission time-out, s", limits.TIME)

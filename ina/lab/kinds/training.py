@@ -194,9 +194,9 @@ class Training(Placed):
     timeout: float = key(60.0, "seconds that a rank waits for an all-reduce", limits.TIME)
     record: str = key("", "CSV file: what worker 0 computes with the first back end, as a workload for virtual time; empty: none")
     compare_step: int = key(100, "parameters of the back ends are compared after this many steps", Range(1, 10**9))
-    rate: float = key(100e6, "testbed: of each link and direction, bit/s; 0: no limit", limits.RATE)
+    rate: float = key(100e6, "testbed: of each link and direction, bit/s; 0: no limit", limits.LINK_RATE)
     delay: float = key(0.0, "testbed: of each link, one way, s", limits.DELAY)
-    queue: int = key(524288, "testbed: of each link and direction, bytes; 0: no limit", limits.BYTES)
+    queue: int = key(524288, "testbed: of each link and direction, bytes; 0: no limit", limits.LINK_QUEUE)
     buffer: int = key(0, "testbed: of each switch, bytes: what may wait for all of its links together; 0: no limit, or a file's",
                       limits.BYTES)
     loss: float = key(0.0, "testbed: probability that a link loses a frame, each way", limits.PROBABILITY)
@@ -268,8 +268,6 @@ class Training(Placed):
         yield from self._wrong_rule()
         yield not self.target or self.evaluate > 0, "evaluate", "steps between measurements of the accuracy, for target"
         yield not testbed or self.workers >= 2, "workers", "2 to 32 in the testbed"
-        yield self.rate <= 1e12, "rate", "bit/s from 0 (no limit) to 1e12"
-        yield self.queue <= 1 << 30, "queue", "bytes from 0 (no limit) to 2^30"
         yield self.loss < 1, "loss", "a probability below 1"
         yield len(self.backends) > 0 and set(self.backends) <= set(BACKENDS), "backends", "some of " + ", ".join(BACKENDS)
         yield len(set(self.backends)) == len(self.backends), "backends", "each back end once"

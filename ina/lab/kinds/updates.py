@@ -120,7 +120,7 @@ class UpdateTraining(Sending, Computing):
                         Range(1, 32))
     discipline: str = key("merging", f"of the queue before the server: {', '.join(DISCIPLINES)}", choices=DISCIPLINES)
     server_rate: float = key(2e6, "of the wire from the switch to the server, bit/s", limits.RATE)
-    queue: int = key(10_000, "of each wire, bytes; 0: no limit; not of a topology's file", limits.BYTES)
+    queue: int = key(10_000, "of each wire, bytes; 0: no limit; not of a topology's file", limits.LINK_QUEUE)
     computing: float = key(0.01, "s that a worker computes in a step, on average", limits.TIME)
     updates: int = key(4000, "stop when the server has so many workers' updates", limits.STEPS)
     task: str = key("cartpole", "what is learnt: classes (of points) or cartpole (to balance a pole; reinforcement learning)",

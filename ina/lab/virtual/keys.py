@@ -39,10 +39,10 @@ class Virtual(Simulated):
     dtype: str = key("int32", "int32 or float32", choices=("int32", "float32"))
     seed: int = key(1, "of the faults and of the tensors", limits.SEED)
     rate: float = key(100e9, "of each wire, bit/s; not of a topology's file, nor between a topoopt server and its own element",
-                      limits.RATE)
+                      limits.LINK_RATE)
     delay: float = key(1e-6, "of each wire, one way, s; not of a topology's file", limits.DELAY)
     latency: float = key(0.0, "of each switch, s", limits.DELAY)
-    queue: int = key(0, "of each wire, bytes; 0: no limit; not of a topology's file", limits.BYTES)
+    queue: int = key(0, "of each wire, bytes; 0: no limit; not of a topology's file", limits.LINK_QUEUE)
     buffer: int = key(0, "of each switch, bytes: what may wait for all of its wires together; 0: no limit, or a file's",
                       limits.BYTES)
     nic: int = key(0, "bytes that wait at a host's NIC before it is given more; 0: no limit; it drops nothing", limits.BYTES)

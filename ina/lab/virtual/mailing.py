@@ -19,7 +19,7 @@ class Sending(Networked):
 
     dtype: str = key("float32", "float32", choices=("float32",))
     rate: float = key(10e9, "of each wire, bit/s; not of a topology's file, nor between a topoopt server and its own element",
-                      limits.RATE)
+                      limits.LINK_RATE)
 
     def checks(self) -> Iterator[Check]:
         yield from super().checks()
