@@ -532,10 +532,34 @@ def test_updates_of_a_few_sums_add_up_to_too_much_for_the_deep_layers(monkeypatc
         replace(BASE, method="layerwise", updates=192).measure()
 
 
-def test_a_loss_that_is_no_float_blames_no_switch():
+def test_a_loss_that_is_no_float_blames_no_switch(monkeypatch):
     """Losses travel in the sums of `foresight`: one may be infinite where the update is not."""
-    with pytest.raises(Diverged, match="the training diverged: the loss before update .* its learning rate is 1e\\+06"):
-        replace(BASE, method="foresight", lr=1e6, updates=200).measure()
+    monkeypatch.setattr(Task, "loss", lambda task, *rest: np.inf)
+    with pytest.raises(Diverged, match="the training diverged: the loss before update .* its learning rate is 0.25"):
+        replace(BASE, method="foresight", lr=0.25, updates=200).measure()
+
+
+@pytest.mark.parametrize("method", ["foresight", "fedlesscan"])
+def test_an_update_so_large_that_the_staleness_beside_it_would_be_rounded_is_refused(monkeypatch, method):
+    """Up to the limit each worker reads the staleness that the others have sent; beyond it the training ends by name."""
+    keys = {"method": method, "updates": 160, "local": 1, "bound": 5, "straggler": 4.0}
+    limit, apply, read = np.float32(2.0**26), Run._apply, []  # of 32 bits: less two, three for eight workers, and one
+
+    def applies(run, worker, time):
+        number = worker.version
+        stale = worker.outs[number][-run.config.workers :]
+        for each in worker.arrived[number]:
+            assert number - round(float(stale[each])) == run.judge.versions[number, each]
+            read.append(round(float(stale[each])))
+        apply(run, worker, time)
+
+    monkeypatch.setattr(Run, "_apply", applies)
+    monkeypatch.setattr(Task, "update", lambda task, *rest: np.full(task.parameters, limit, np.float32))
+    replace(BASE, **keys).measure()
+    assert max(read) > 0
+    monkeypatch.setattr(Task, "update", lambda task, *rest: np.full(task.parameters, 2 * limit, np.float32))
+    with pytest.raises(Diverged, match="an update of worker ., or its .*, is 1.34218e.08, beside which whole numbers"):
+        replace(BASE, **keys).measure()
 
 
 @pytest.mark.parametrize("speeds", [[0, 0, 0], [np.inf, 1, 1], [np.nan, 1, 1]])

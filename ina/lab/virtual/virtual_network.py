@@ -13,6 +13,7 @@ import numpy as np
 from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.aggregation.entries import program_named
+from ina.aggregation.lane import DEFAULT
 from ina.base import paths
 from ina.base.settings import ConfigError
 from ina.lab.kind import Experiment
@@ -50,6 +51,16 @@ def check_summable(values: np.ndarray, workers: int, name: str, lr: float) -> No
     """Raises Diverged: a sum of values as large as these of so many workers might be no float, which is no fault of the switch.
     ``values``, ``name``, ``lr``: as of ``check_bounded``."""
     check_bounded(values, LARGEST_SUM / workers, name, lr)
+
+
+def check_exact_beside(values: np.ndarray, workers: int, name: str) -> None:
+    """Raises Diverged: beside such ``values`` in a block of a sum of so many workers whole numbers would be rounded to others.
+    ``name``: of the values, for the message."""
+    largest = float(np.abs(values).max())
+    most = 2.0 ** (DEFAULT.shift(workers) - 1)  # then half a unit of a block (docs/design/protocol.md) is at most a quarter
+    if not largest <= most:
+        raise Diverged(f"{name} is {largest:g}, beside which whole numbers, as the staleness in the same sum, are rounded: "
+                       f"expected at most {most:g} in sums of {workers} workers: give a smaller lr, or shorter compute times")
 
 
 @dataclass(frozen=True)

@@ -208,10 +208,13 @@ class Run:
 
     def _with_note(self, worker: Worker, values: np.ndarray, note: float, stale: int) -> np.ndarray:
         """Returns an update, and behind it the worker's loss or compute time, and the update's staleness, each among zeros, so
-        that a sum has those of all that are in it."""
+        that a sum has those of all that are in it. Raises Diverged: the staleness would be rounded beside the others."""
         behind = np.zeros((2, self.config.workers), np.float32)
         behind[:, worker.number] = note, stale
-        return np.concatenate([values, *behind])
+        values = np.concatenate([values, *behind])
+        name = f"an update of worker {worker.number}, or its {'loss' if self.config.way.foresees else 'compute time'},"
+        virtual_network.check_exact_beside(values, self.config.workers, name)
+        return values
 
     def _computed(self, worker: Worker, update: Update, token: int) -> None:
         if token != worker.token:
