@@ -218,6 +218,11 @@ class Experiment:
             return protocols.program(self.protocol, switch_kinds.KINDS[self.switch].twin)
         return Path(self.program) if self.program.endswith(".p4") else paths.p4_dir() / f"{self.program}.p4"
 
+    def unused(self) -> Mapping[str, str]:
+        """Returns the keys that change nothing beside the values of the others, with those values that have a use for each, for
+        messages: ``{"bound": "method = ssp or dssp"}``."""
+        return {}
+
     def as_dict(self) -> dict[str, object]:
         return dataclasses.asdict(self.resolved())
 

@@ -13,10 +13,11 @@ Several tables [[sweep]] are swept one after the other, for points that are no f
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 
 from ina.base import documents
 from ina.base.error_text import line
-from ina.base.settings import ConfigError, Key, Problems, convert, keys, nearest
+from ina.base.settings import ConfigError, Key, Problems, convert, keys, nearest, shown
 from ina.lab import kind as kinds
 from ina.lab.kind import Experiment
 
@@ -195,7 +196,24 @@ class _Reader:
                 point = Point(swept, self._kind(**{**values, **swept}).resolved())
                 points.setdefault(point.config, point)
         self._problems.check()
+        self._check_uses(values, tables, list(points.values()))
+        self._problems.check()
         return list(points.values())
+
+    def _check_uses(self, values: dict[str, Any], tables: list[dict[str, list[object]]], points: Sequence[Point]) -> None:
+        """Adds a problem for each key of the file and the command line that no point has a use for, unless its values are those
+        that it has if it is not given, as in a file that `show` has printed. Beside keys of the command line the file's may have
+        lost their use, as `bound` beside `--set method=synchronous`, and are left alone."""
+        asked = {*self._overrides, *self._sweeps}
+        for name in sorted(asked) or dict.fromkeys([*values, *itertools.chain(*tables)]):
+            concerned = [point.config for point in points if name in values or name in point.values]
+            uses = [config.unused().get(name) for config in concerned]
+            other = [getattr(config, name) for config in concerned if not _follows(config, self._key(name))]
+            if other and all(uses):
+                number = next((number for number, axes in enumerate(tables) if name in axes), 0)
+                place = self._place(name, tables[number] if tables else {}, number)
+                self._problems.add(place, f"{name} = {shown(other[0])}: nothing uses it here; expected no such key, or "
+                                   f"{' or '.join(dict.fromkeys(filter(None, uses)))}", name)
 
     def _place(self, key: str, axes: Mapping[str, object], number: int) -> str:
         """Returns the place of a key's value at a point."""
@@ -207,6 +225,17 @@ class _Reader:
             return self._document.at(key)
         several = isinstance(self._document.content["sweep"], list)
         return self._document.at("sweep", *((number,) if several else ()), key)
+
+
+def _follows(config: Experiment, key: Key) -> bool:
+    """Tells whether a key's value is its default, or the one that the others decide if it is left to them."""
+    value = getattr(config, key.name)
+    if value == key.default:
+        return True
+    try:
+        return getattr(dataclasses.replace(config, **{key.name: key.default}).resolved(), key.name) == value
+    except ConfigError:  # with its default other keys do not fit: it matters
+        return False
 
 
 def _toml_list(name: str, text: str) -> object:

@@ -11,7 +11,7 @@ from capabilities import need
 
 from ina.aggregation import protocols
 from ina.base.settings import ConfigError
-from ina.lab import oracle
+from ina.lab import oracle, plan
 from ina.lab.kinds.asynchronous import Asynchronous, Learned
 from ina.lab.results import why
 from ina.lab.results.record import load
@@ -495,6 +495,50 @@ def test_wrong_sums_and_copies_that_differ_are_noticed(monkeypatch):
 def test_wrong_keys_are_refused(keys, expected):
     with pytest.raises(ConfigError, match=expected):
         replace(BASE, **keys)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_key_that_a_method_does_not_take_changes_nothing(method):
+    other = {"least": 3, "splits": 2, "bound": 2, "upper": 9, "patience": 3, "noise": 1.0, "budget": 50.0, "chosen": 4, "loop": 4,
+             "deep": 3, "copies": 4, "fetch": 3, "gamma": 0.3, "counter_noise": 2.0}
+    config = replace(BASE, method=method, updates=160)
+    unused = {key: value for key, value in other.items() if key in config.unused()}
+    assert set(other) - set(unused) == set(METHODS[method].takes) - ({"upper"} if method == "iswitch" else set())
+    unused.pop("patience", None)  # it is refused in Python, too
+    (run,), (again,) = config.measure(), replace(config, **unused).measure()
+    assert (run.scores, run.staleness, run.enough) == (again.scores, again.staleness, again.enough)
+
+
+def test_a_key_that_no_point_takes_is_refused_with_file_line_and_who_takes_it(tmp_path):
+    path = tmp_path / "own.toml"
+
+    def refused(text: str, *overrides: tuple[str, str]) -> str:
+        path.write_text(f'kind = "asynchronous"\n{text}')
+        with pytest.raises(ConfigError) as error:
+            plan.load(path, dict(overrides))
+        return str(error.value)
+
+    assert refused("bound = 5\nsplits = 2\n").splitlines() == [
+        f"{path}:2: bound = 5: nothing uses it here; expected no such key, or method = iswitch or ssp or dssp or fedlesscan",
+        f"{path}:3: splits = 2: nothing uses it here; expected no such key, or method = softsync"]
+    assert f"{path}:5: upper = 20: nothing uses it here; expected no such key, or patience, or method = dssp" in refused(
+        'method = "iswitch"\n[[sweep]]\nbound = [1, 2]\nupper = [20, 30]\n')
+    assert "command line: fetch = 3: nothing uses it here" in refused("", ("fetch", "3"))
+    for text in ('bound = 5\n[sweep]\nmethod = ["synchronous", "ssp"]\n', "bound = 3\nleast = 8\n",
+                 'method = "iswitch"\npatience = 2\nupper = 20\n', "[sweep]\nbound = [3]\n"):
+        path.write_text(f'kind = "asynchronous"\n{text}')
+        assert plan.load(path).points
+    path.write_text('kind = "asynchronous"\nmethod = "ssp"\nbound = 5\n')
+    assert plan.load(path, {"method": "synchronous"}).points, "the file's bound has a use without the command line"
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ('kind = "stragglers"\ngamma = 0.1', "gamma = 0.1: nothing uses it here; expected no such key, or predict = nurd"),
+    ('kind = "parameters"\nbound = 9', "bound = 9: nothing uses it here; expected no such key, or consistency = bounded")])
+def test_other_kinds_refuse_keys_that_change_nothing(tmp_path, text, message):
+    (tmp_path / "own.toml").write_text(text)
+    with pytest.raises(ConfigError, match=f"own.toml:2: {message}"):
+        plan.load(tmp_path / "own.toml")
 
 
 def test_a_run_of_the_command_has_a_table_a_report_and_a_reason(tmp_path, monkeypatch, capsys):

@@ -13,7 +13,7 @@ that begins with values older than its bound is an error. Beside it, the same it
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -173,6 +173,9 @@ class Parameters(Mailing, Computing):
         yield self.steps >= 1, "steps", "1 or more"
         yield self.computing > 0, "computing", "more than 0"
         read_changes(self.changes, self.servers, self.workers)  # a wrong one is an error before anything runs
+
+    def unused(self) -> Mapping[str, str]:
+        return {} if self.consistency == "bounded" else {"bound": "consistency = bounded"}
 
     @property
     def task(self) -> Task:

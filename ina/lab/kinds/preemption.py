@@ -15,7 +15,7 @@ each job; every sum is compared with that of all members of its job, and none ma
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -154,6 +154,9 @@ class Preemption(Networked):
         yield self.jobs == 1, "jobs", "1"
         yield not program_named(self.protocol).needs_server, "protocol", "one without a parameter server"
         yield self.check != "keyed", "check", "off or sum"
+
+    def unused(self) -> Mapping[str, str]:
+        return dict.fromkeys(("between", "away"), "no trace") if self.trace else {}
 
     @property
     def work(self) -> str:

@@ -17,7 +17,7 @@ Compute times are drawn, gradients are of whole numbers, and every sum is compar
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -119,6 +119,9 @@ class Stragglers(Offering):
         yield alone, "predict", "none with dynamic, least and deadline: one of them says when a sum is complete"
         differ = self.predict == "none" or (self.computing > 0 and self.distribution != "constant")
         yield differ, "predict", "none where compute times do not differ"
+
+    def unused(self) -> Mapping[str, str]:
+        return {} if self.predict == "nurd" else dict.fromkeys(("gamma", "counter_noise"), "predict = nurd")
 
     @property
     def enough(self) -> str:

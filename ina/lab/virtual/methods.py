@@ -55,6 +55,7 @@ class Method:
         selects: `chosen` workers compute in a round, by the rounds before (ina/lab/virtual/client_tiers.py); what is late counts
             less, and is not sent if it would be too stale; compute times travel in the sum, behind the update.
         local: steps of a worker that make an update, where nothing is said.
+        takes: keys that only some methods use, this one among them (``users``).
     """
 
     about: str
@@ -75,6 +76,7 @@ class Method:
     foresees: bool = False
     selects: bool = False
     local: int = 1
+    takes: tuple[str, ...] = ()
 
     def bounds(self, terms: Terms) -> list[StalenessBound]:
         """Returns the bound of each worker's updates at the beginning; none where they may have any staleness."""
@@ -87,42 +89,51 @@ class Method:
 METHODS = {
     "synchronous": Method("the sum of all; all wait", stalest=lambda terms: 0),
     "first": Method("of the first `least`; who is late gives to a later sum (after Chen et al., arXiv 1604.00981)",
-                    enough=lambda terms: terms.least or terms.workers - terms.workers // 4),
+                    enough=lambda terms: terms.least or terms.workers - terms.workers // 4, takes=("least",)),
     "backup": Method("of the first of each `copies` workers, which compute the same (after Sandblaster's backups of a portion; "
                      "Dean et al., NIPS 2012)",
                      enough=lambda terms: terms.workers // terms.copies, stalest=lambda terms: 0, backups=True,
-                     stops=True),
+                     stops=True, takes=("copies",)),
     "nurd": Method("of all but those that are predicted to straggle, which stop to compute (after NURD; Ding et al., MLSys 2022)",
-                   stalest=lambda terms: 0, stops=True, leaves_out=True),
+                   stalest=lambda terms: 0, stops=True, leaves_out=True, takes=("gamma", "counter_noise")),
     "balanced": Method("the sum of all, whose batches are as large as they are fast (LB-BSP; Chen et al., arXiv 1806.02508)",
                        stalest=lambda terms: 0, balances=True),
     "iswitch": Method("of the first `least`; nobody waits; what is staler than `bound` is not sent (Li et al., ISCA 2019)",
                       enough=lambda terms: terms.least or -(-terms.workers // 2), waits=False, widens=True,
-                      stalest=lambda terms: terms.upper if terms.patience else terms.bound),
+                      stalest=lambda terms: terms.upper if terms.patience else terms.bound,
+                      takes=("least", "bound", "upper", "patience")),
     "softsync": Method("of the first workers/`splits`; nobody waits (n-softsync; Zhang et al., arXiv 1511.05950)",
-                       enough=lambda terms: terms.workers // terms.splits, waits=False, shares=True),
+                       enough=lambda terms: terms.workers // terms.splits, waits=False, shares=True, takes=("splits",)),
     "foresight": Method("of each by itself, less of it the more the loss is to fall until then; nobody waits (after LC-ASGD; Li "
                         "et al., ICPP 2020)", enough=lambda terms: 1, waits=False, shares=True, foresees=True),
     "ssp": Method("of each by itself; a worker is at most `bound` updates ahead of the slowest (Ho et al., NIPS 2013)",
-                  enough=lambda terms: 1, shares=True, ahead=lambda terms: terms.bound),
+                  enough=lambda terms: 1, shares=True, ahead=lambda terms: terms.bound, takes=("bound",)),
     "dssp": Method("the same with a bound of `bound` to `upper`, chosen at each stop by predicted times (Zhao et al., ICDCS'19)",
-                   enough=lambda terms: 1, shares=True, ahead=lambda terms: terms.upper, predicts=True),
+                   enough=lambda terms: 1, shares=True, ahead=lambda terms: terms.upper, predicts=True,
+                   takes=("bound", "upper")),
     "downpour": Method("of each by itself, of `local` steps on a copy of its own, which it replaces by the shared one after "
                        "`fetch` updates; nobody waits (Dean et al., NIPS 2012)",
-                       enough=lambda terms: 1, waits=False, shares=True, keeps=True, local=2),
+                       enough=lambda terms: 1, waits=False, shares=True, keeps=True, local=2, takes=("fetch",)),
     "local": Method("the average of what `local` steps of each have changed; with `outer_momentum` DiLoCo (arXiv 2311.08105)",
-                    enough=lambda terms: terms.least or terms.workers, local=8),
+                    enough=lambda terms: terms.least or terms.workers, local=8, takes=("least",)),
     "fedsa": Method("of as many of the first as pay by speeds and `budget`; who takes part seldom learns at a larger rate (after "
                     "FedSA; Ma et al., IEEE JSAC 2021)",
-                    enough=lambda terms: terms.least or -(-terms.workers // 2), adapts=True, local=8),
+                    enough=lambda terms: terms.least or -(-terms.workers // 2), adapts=True, local=8,
+                    takes=("least", "noise", "budget")),
     "fedlesscan": Method("of the first `least` of `chosen` workers, by tiers and by clusters of their times; late ones count "
                          "less, up to `bound` rounds (after FedLesScan; Elzohairy et al., IEEE Big Data 2022)",
                          enough=lambda terms: terms.least or terms.chosen - terms.chosen // 4,
-                         stalest=lambda terms: terms.bound, selects=True, local=8),
+                         stalest=lambda terms: terms.bound, selects=True, local=8, takes=("least", "chosen", "bound")),
     "layerwise": Method("of shallow layers in each sum, of deep ones in the last `deep` of `loop`; with `damping` stale updates "
                         "count less (Chen et al., arXiv 1903.07424)",
-                        enough=lambda terms: terms.least or terms.workers, layered=True, local=8),
+                        enough=lambda terms: terms.least or terms.workers, layered=True, local=8,
+                        takes=("least", "loop", "deep")),
 }
+
+
+def users(key: str) -> list[str]:
+    """Returns the methods that use a key, of those that not all use; else none."""
+    return [name for name, method in METHODS.items() if key in method.takes]
 
 
 def further(own: list[float], slowest: list[float], most: int) -> int:

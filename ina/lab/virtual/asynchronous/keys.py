@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from ina.lab.kind import Check
 from ina.lab.virtual.balancing import ROLLOUT, Balancing
 from ina.lab.virtual.images import Images
 from ina.lab.virtual.learning import Task
-from ina.lab.virtual.methods import METHODS, Method, Terms
+from ina.lab.virtual.methods import METHODS, Method, Terms, users
 from ina.lab.virtual.offering import Offering
 
 
@@ -100,12 +100,12 @@ class AsynchronousKeys(Offering):
         yield self.workers % self.together == 0, "copies", f"a divisor of {self.workers}, the workers"
         single = not (self.way.backups or self.way.balances) or self.task != "cartpole"
         yield single, "task", f"classes or images with {self.method}: a worker keeps its poles"
-        yield self.chosen <= self.workers, "chosen", f"at most {self.workers}, the workers"
+        yield not self.way.selects or self.chosen <= self.workers, "chosen", f"at most {self.workers}, the workers"
         enough = not self.way.selects or self.least <= self.terms.chosen
         yield enough, "least", f"at most {self.terms.chosen}, the workers chosen for a round"
         plain = not self.way.selects or self.damping == "none"
         yield plain, "damping", f"none with {self.method}: it weighs late updates itself"
-        yield self.deep <= self.loop, "deep", f"at most {self.loop}, the sums of a loop"
+        yield not self.way.layered or self.deep <= self.loop, "deep", f"at most {self.loop}, the sums of a loop"
         yield not self.way.layered or self.outer == "sgd", "outer", f"sgd with {self.method}: no sum has all layers"
         yield not self.way.layered or not self.outer_momentum, "outer_momentum", f"0 with {self.method}: no sum has all layers"
         yield not self.way.adapts or self.computing > 0, "computing", f"more than 0 with {self.method}: speeds follow from it"
@@ -141,6 +141,13 @@ class AsynchronousKeys(Offering):
         yield whole, "batch", f"a multiple of {ROLLOUT}, the pushes of a pole, with cartpole"
         yield self.outer_lr > 0, "outer_lr", "more than 0"
         yield self.updates >= self.workers * self.local, "updates", f"{self.workers * self.local} or more, one of each worker"
+
+    def unused(self) -> Mapping[str, str]:
+        own = {key for method in METHODS.values() for key in method.takes} - set(self.way.takes)
+        texts = {key: f"method = {' or '.join(users(key))}" for key in own}
+        if self.way.widens and not self.patience:
+            texts["upper"] = "patience, or method = dssp"
+        return {**super().unused(), **texts}
 
     @property
     def way(self) -> Method:
