@@ -146,7 +146,7 @@ def test_axes_keep_their_size_beside_long_names(tmp_path, monkeypatch, across, c
     (["-o", "nowhere/a.csv"], "nowhere/a.csv: No such file or directory"),
     (["-o", "a.png", "--log", "z"], "--log z: expected x, y or x,y"),
     (["-o", "a.png", "--y", "retransmissions", "--log", "y"], "some are 0 or less"),
-    (["-o", "a.svg", "--style", "nice"], "--style nice: expected a .mplstyle file, or one of "),
+    (["-o", "a.svg", "--style", "nice"], "--style nice: expected a .mplstyle file of this machine (nothing is fetched), or one "),
     (["-o", "a.csv", "--cdf", "--x", "loss"], "--x loss: the horizontal axis of a distribution has the figure"),
     (["-o", "a.png", "--cdf", "--log", "y"], "the shares of a distribution begin at 0"),
 ])
@@ -174,6 +174,25 @@ def test_without_a_file_figures_and_keys_are_listed(folders, capsys):
     assert cli.main(["plot", *folders]) == 0
     listed = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     assert {("figure", "time_ms"), ("figure", "link_use"), ("key", "loss"), ("key", "workers")} <= set(map(tuple, listed))
+
+
+@pytest.mark.parametrize("url", ["https://example.org/a.mplstyle", "http://127.0.0.1:9/a.mplstyle", "ftp://example.org/a",
+                                 "file:mine.mplstyle", "file:folder/mine.mplstyle"])
+def test_a_style_is_never_fetched(folders, tmp_path, monkeypatch, capsys, url):
+    need("matplotlib")
+    opened = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("urllib.request.urlopen", lambda target, **options: opened.append(target) or open("mine.mplstyle", "rb"))
+    (tmp_path / "mine.mplstyle").write_text("axes.facecolor: 010203\n")
+    assert cli.main(["plot", *folders, "-o", "a.svg", "--style", url]) == 1
+    message = capsys.readouterr().err
+    assert opened == [] and not (tmp_path / "a.svg").exists()
+    assert f"ina: --style {url}: expected a .mplstyle file of this machine (nothing is fetched), or one of " in message
+    assert "grayscale" in message
+    (tmp_path / url.rpartition("/")[0]).mkdir(parents=True, exist_ok=True)  # a file of that very name is a file
+    (tmp_path / url).write_text("axes.facecolor: 040506\n")
+    assert cli.main(["plot", *folders, "-o", "a.svg", "--style", url]) == 0
+    assert "#040506" in (tmp_path / "a.svg").read_text() and opened == []
 
 
 def test_a_style_that_is_no_text_is_named(folders, tmp_path, capsys):

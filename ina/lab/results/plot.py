@@ -168,14 +168,15 @@ def write(plot: Plot, target: Path, size: str, logarithmic: Sequence[str] = (), 
 
         matplotlib.use("Agg")
         from matplotlib import pyplot
-    try:
+    try:  # an absolute path: what looks like a URL matplotlib would fetch
         base = matplotlib.style.library[look] if look in matplotlib.style.library else (
-            matplotlib.rc_params_from_file(look, use_default_template=False) if look else {})
+            matplotlib.rc_params_from_file(Path(look).expanduser().absolute(), use_default_template=False) if look else {})
     except UnicodeDecodeError:
         raise ResultsError(f"--style {look}: not a text file: expected a .mplstyle file in UTF-8") from None
     except OSError:
         names = ", ".join(name for name in matplotlib.style.available if not name.startswith("_"))
-        raise ResultsError(f"--style {look}: expected a .mplstyle file, or one of {names}") from None
+        raise ResultsError(f"--style {look}: expected a .mplstyle file of this machine (nothing is fetched), or one of "
+                           f"{names}") from None
     # Letters stay letters in all formats, and equal input makes an equal file.
     with matplotlib.rc_context({**base, "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ina",
                                 "font.size": FONTS[size], "legend.fontsize": FONTS[size] - 1}):
