@@ -24,6 +24,7 @@ from ina.base.extras import extra
 
 with extra("dash"):
     import bottle
+    import waitress.channel
     import waitress.server
 
 PAGE = Path(__file__).parent / "page"
@@ -33,6 +34,7 @@ MOST_BODY = 1 << 20  # bytes of a request's body: a program is far smaller
 MOST_HEAD = 1 << 14  # bytes of a request's head
 THREADS = 8  # requests at a time
 SILENCE = 30  # seconds after which a connection without a request is closed
+CONNECTIONS = 64  # that are open at a time; one more ends the idle one that has done least
 METHODS = ("GET", "HEAD", "POST")
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 POLICY = "Content-Security-Policy"
@@ -176,6 +178,26 @@ def application(token: str, views: Sequence[View], names: Collection[str] | None
     return app
 
 
+class Channel(waitress.channel.HTTPChannel):
+    """A connection. One that comes when CONNECTIONS are open ends an idle one, so whoever opens many and sends no request, or
+    half of one, keeps nobody out: a connection is never ended while its request is answered."""
+
+    asked = False  # it has sent a whole request
+
+    def __init__(self, server: Any, sock: socket.socket, *rest: Any, **options: Any):
+        channels = [each for each in server.active_channels.values() if not each.will_close]
+        idle = [each for each in channels if not each.requests and not each.total_outbufs_len]
+        if len(channels) >= CONNECTIONS and idle:
+            min(idle, key=lambda each: (each.asked, each.creation_time)).will_close = True
+        super().__init__(server, sock, *rest, **options)
+
+    def received(self, data: bytes) -> bool:
+        """Takes bytes of requests."""
+        whole: bool = super().received(data)
+        self.asked = self.asked or bool(self.requests)
+        return whole
+
+
 def normal(host: str) -> str:
     """Returns an address to listen on as browsers write it in Host: names in lower case, addresses in their usual form, and
     such as 127.1 as the four numbers that they stand for. Raises ValueError: it is empty."""
@@ -195,9 +217,13 @@ def listen(app: Application, host: str = LOOPBACK, port: int = 0) -> Any:
     """Returns a waitress server that listens at ``host`` and ``port``, 0: any that is free; its ``effective_port`` says which.
     Raises OSError, and ValueError for an address that is none of this machine's."""
     logging.getLogger("waitress").setLevel(logging.ERROR)  # it warns of each request that waits for a thread
-    return waitress.server.create_server(
+    server = waitress.server.create_server(
         app, host=host, port=port, threads=THREADS, ident=None, max_request_body_size=2 * MOST_BODY,
-        max_request_header_size=MOST_HEAD, channel_timeout=SILENCE)
+        max_request_header_size=MOST_HEAD, channel_timeout=SILENCE, connection_limit=4 * CONNECTIONS)
+    for each in [*(server.map if isinstance(server, waitress.server.MultiSocketServer) else server._map).values()]:
+        if isinstance(each, waitress.server.BaseWSGIServer):  # one for each address
+            each.channel_class = Channel
+    return server
 
 
 def names_of(host: str) -> Collection[str] | None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from urllib.parse import urlencode
 
 import pytest
@@ -15,6 +19,7 @@ need("bottle", "waitress")
 import bottle  # noqa: E402
 from dash_page import TOKEN, serving  # noqa: E402
 
+from ina.dash import server  # noqa: E402
 from ina.dash.server import LOCAL, MOST_BODY, address, names_of, normal  # noqa: E402
 
 pytestmark = pytest.mark.fast
@@ -184,6 +189,31 @@ def test_errors_are_words_in_json(served, capfd):
         assert got == status and headers["Content-Type"] == "application/json"
         assert json.loads(body)["error"] and b"Traceback" not in body and b"no such key" not in body
     assert "no such key" in capfd.readouterr().err, "the terminal says what went wrong"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: ", b"POST /api/echo HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf"])
+def test_half_requests_lock_nobody_out_and_end_no_answer(monkeypatch, sent):
+    """Nor do those that never end: no connection is closed for its silence here."""
+    monkeypatch.setattr(server, "SILENCE", 10**6)
+    begun, end = threading.Event(), threading.Event()
+
+    def wait():
+        begun.set()
+        assert end.wait(LONG)
+        return {"waited": True}
+
+    with serving([own_routes, lambda app: app.route("/api/wait", "GET", wait)]) as served, ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        stack.callback(end.set)
+        slow = pool.submit(ask, served, "/api/wait", headers=BEARER)
+        assert begun.wait(LONG)
+        for count in range(3 * server.CONNECTIONS):
+            half = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=LONG))
+            half.sendall(sent)
+            if count % 50 == 49:
+                assert ask(served, "/api/who", headers=BEARER)[0] == 200
+        end.set()
+        assert slow.result(LONG)[0] == 200
 
 
 def test_a_head_has_no_body(served):
