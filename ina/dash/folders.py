@@ -130,20 +130,37 @@ class Folders:
     def _is_results(path: Path) -> bool:
         return any((path / name).is_file() for name in (PLAN, CONFIG, METRICS, journal.FILE))
 
-    def _name(self, number: int, path: Path) -> str:
+    def _named(self, path: Path) -> str:
+        """Returns the name of a folder in a root; of roots in each other, in the innermost one."""
+        number = max((number for number, root in enumerate(self._roots) if path.is_relative_to(root)),
+                     key=lambda number: (len(self._roots[number].parts), -number))
         return f"{number}/{path.relative_to(self._roots[number]).as_posix()}"
 
-    def _found(self) -> Iterator[tuple[int, Path]]:
-        for number, root in enumerate(self._roots):
-            yield from ((number, path) for path in _results_in(root, self._is_results, DEEP))
+    def _title(self, name: str) -> str:
+        """Returns a name for people: its path in the root, behind the root's own name where there are several roots, and behind
+        the root's whole path where two have the same name."""
+        number, _, rest = name.partition("/")
+        root = self._roots[int(number)]
+        if len(set(self._roots)) == 1 and rest != ".":
+            return rest
+        alike = {each for each in self._roots if each.name == root.name}
+        return "/".join([root.name or str(root) if len(alike) == 1 else str(root), *([rest] if rest != "." else [])])
+
+    def _found(self) -> Iterator[str]:
+        """Yields the name of each results folder once."""
+        seen = set()
+        for root in self._roots:
+            for path in _results_in(root, self._is_results, DEEP):
+                if (name := self._named(path)) not in seen:
+                    seen.add(name)
+                    yield name
 
     # ---- the list
 
     def listed(self) -> Answer:
         """Returns ``roots``, ``runs`` (newest first), ``skipped`` folders with the reason, and how many are ``left_out``."""
         runs, skipped = [], []
-        for number, path in self._found():
-            name = self._name(number, path)
+        for name in self._found():
             try:
                 runs.append(self._entry(name, self.path(name)))
             except (Unknown, ResultsError) as error:
@@ -169,8 +186,9 @@ class Folders:
             began = _version(path / CONFIG)[0]
             if _finished(path):
                 entry["rows"] = _rows(_result(path))
-        return entry | {"run": name, "state": state(path), "began": 1e-9 * began, "error": _error(path),
-                        "protocols": _values(configs, "protocol"), "backends": _values(configs, "backends")}
+        return entry | {"run": name, "title": self._title(name), "state": state(path), "began": 1e-9 * began,
+                        "error": _error(path), "protocols": _values(configs, "protocol"),
+                        "backends": _values(configs, "backends")}
 
     # ---- one run
 
@@ -237,9 +255,6 @@ class Folders:
         return {"columns": [_column(key) for key in columns], "rows": chosen[:ROWS], "left_out": max(0, len(chosen) - ROWS),
                 "values": {key: each for key, each in values.items() if 1 < len(each) <= 50}, "skipped": skipped,
                 "colours": report.COLOURS, "series": compare.SERIES}
-
-    def _named(self, path: Path) -> str:
-        return next(self._name(number, path) for number, root in enumerate(self._roots) if path.is_relative_to(root))
 
     def _results(self, names: Iterable[str], skipped: list[str]) -> Iterator[Result]:
         """Yields the finished runs of runs and sweeps; ``skipped`` gets what cannot be read. Raises Unknown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -256,6 +257,24 @@ def test_a_long_curve_is_thinned_to_means(count):
     assert [x for x, _ in thinned[-1:]] == [x for x, _ in points[-1:]]
     ends = [0.0, *(x for x, _ in thinned)]
     assert [y for _, y in thinned] == pytest.approx([(a + 1 + b) / 2 for a, b in zip(ends, ends[1:], strict=False)])
+
+
+def test_roots_in_each_other_show_a_run_once_and_alike_names_are_told_apart(root, tmp_path):
+    """Every title is another one, and every name leads to its own run."""
+    for roots in ([root, root / "fast"], [root / "fast", root], [root, root]):
+        folders = Folders(roots)
+        runs = folders.listed()["runs"]
+        assert len(runs) == len(Folders([root]).listed()["runs"]) == len({folders.path(run["run"]) for run in runs})
+        for run in runs:
+            assert folders.detail(run["run"])["title"] == run["title"]
+            assert all(each["run"].startswith(run["run"]) for each in folders.detail(run["run"])["why"])
+    others = [tmp_path / "a" / "results", tmp_path / "b" / "results", tmp_path / "c"]
+    for other in others:
+        shutil.copytree(root / "fast", other / "fast")
+    titles = {run["title"] for run in Folders(others).listed()["runs"]}
+    assert titles == {f"{others[0]}/fast", f"{others[1]}/fast", "c/fast"}
+    assert {run["title"] for run in Folders([others[2]]).listed()["runs"]} == {"fast"}
+    assert [run["title"] for run in Folders([root / "fast"]).listed()["runs"]] == ["fast"], "the root itself"
 
 
 def test_a_root_that_is_not_there_is_empty_and_one_run_may_be_a_root(root, tmp_path):

@@ -80,7 +80,7 @@ class View {
 
   shown() {
     const words = this.words.value.toLowerCase();
-    return this.runs.filter((run) => run.run.toLowerCase().includes(words)
+    return this.runs.filter((run) => run.title.toLowerCase().includes(words)
       && Object.entries(this.selects).every(([key, select]) => !select.value || [run[key]].flat().includes(select.value)));
   }
 
@@ -95,7 +95,7 @@ class View {
       tick.checked = this.chosen.has(run.run);
       const figures = (run.rows ?? []).map((row) => `${row.name}: ${row.figures.slice(0, 4).map((figure) => `${figure.short} ${figure.text}`).join(", ")}`);
       return make("tr", {}, make("td", {}, tick),
-        make("td", {}, make("button", { type: "button", "data-key": `open ${run.run}`, onclick: () => this.open(run.run) }, run.run.slice(run.run.indexOf("/") + 1))),
+        make("td", {}, make("button", { type: "button", "data-key": `open ${run.run}`, onclick: () => this.open(run.run) }, run.title)),
         make("td", {}, run.kind), this.stateCell(run.state), make("td", { class: "whole" }, date(run.began)),
         make("td", { class: "number" }, run.points ? `${run.points[0]} of ${run.points[1]}` : ""), make("td", {}, figures.map((text) => make("div", {}, text))));
     }));
@@ -140,7 +140,7 @@ class View {
     const pairs = (title, rows) => (rows.length ? make("details", {}, make("summary", {}, title), make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": title },
       make("table", {}, make("tbody", {}, rows.map((cells) => make("tr", {}, cells.map((cell, index) => make(index ? "td" : "th", index ? {} : { scope: "row" }, cell)))))))) : null);
     const link = run.report ? make("a", { href: `/api/runs/report?${query([["run", name]])}`, target: "_blank", rel: "noopener" }, "Report") : null;
-    const parts = [make("h3", {}, name.slice(name.indexOf("/") + 1)), make("p", {}, `${run.kind} ${run.name}, ${run.state}, begun ${date(run.began)} `, link), this.live];
+    const parts = [make("h3", {}, run.title), make("p", {}, `${run.kind} ${run.name}, ${run.state}, begun ${date(run.began)} `, link), this.live];
     if (run.error) parts.push(make("pre", { class: "bad", tabindex: 0 }, run.error));
     if (run.sweep.length) {
       parts.push(make("details", { open: run.sweep.length <= 20 }, make("summary", {}, `${run.points[0]} of ${run.points[1]} points`),
