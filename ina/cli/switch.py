@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +184,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Runs the switch of workers that reach an address of this machine, until a signal."""
-    from ina.aggregation import protocols
+    from ina.aggregation import port_kinds, protocols
     from ina.aggregation.control_socket.channel import TCP
     from ina.aggregation.controller import server
     from ina.base import tokens
@@ -192,6 +193,11 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         if option not in LISTEN_TAKES and value != parser.get_default(option):
             raise ValueError(f"--listen {args.listen} takes PROGRAM, -D and options of its own only, as its ports are those of "
                              f"the workers who come, and it has its own controller: leave --{option.replace('_', '-')} out")
+    kind = re.split("[:@]", args.listen, maxsplit=1)[0]
+    if kind in port_kinds.kinds():
+        raise ValueError(f"--listen {args.listen}: {kind} is a kind of port; workers on other machines share one of the kernel's "
+                         "network cards, by UDP, and no port of another kind: expected that card, such as eth0, or its address "
+                         f"10.0.0.1:{PORT} (docs/guide/servers.md, Which ports are shared)")
     if args.job_slots and args.job_slots & (args.job_slots - 1):
         raise ValueError(f"--job-slots {args.job_slots}: expected a power of two")
     name = listen_name(args.listen)

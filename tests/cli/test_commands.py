@@ -345,6 +345,14 @@ def test_a_switch_that_listens_has_no_other_ports(capsys, option):
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize("where", ["dpdk:17:00.0", "dpdk", "shm", "udp:127.0.0.1:5001", "udp@127.0.0.1:5001"])
+def test_a_switch_listens_at_no_other_kind_of_port(capsys, where):
+    assert cli.main(["switch", "run", "--listen", where]) == 1
+    error = " ".join(capsys.readouterr().err.split())
+    assert "is a kind of port; workers on other machines share one of the kernel's network cards" in error
+
+
+@pytest.mark.fast
 @pytest.mark.parametrize(("options", "words"), [(["--listen", "lo", "--job-slots", "96"], "expected a power of two"),
                                                 (["switchml", "--job-slots", "64"], "it belongs to --listen")])
 def test_slots_of_jobs_are_a_power_of_two_of_a_switch_that_listens(capsys, options, words):

@@ -1,4 +1,4 @@
-"""A file deployed on servers: namespaces with a router between them, and `nsenter` in place of ssh. Addresses are the network's."""
+"""A file deployed on servers: namespaces with a router between them, and `nsenter` in place of ssh."""
 
 from __future__ import annotations
 
