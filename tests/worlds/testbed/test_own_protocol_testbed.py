@@ -10,47 +10,13 @@ import child
 import pytest
 from capabilities import need
 from real_networks import alone, environment, ina
+from voting_ranks import RANK, STEPS
 
 from ina.topology import Node, load
 from ina.worlds.testbed.mininet import Network
 
 pytestmark = [pytest.mark.root, pytest.mark.later]
 __all__ = ["alone"]  # a fixture
-
-# signSGD with majority vote: each rank sends the signs of its gradient. Every rank also computes all ranks' gradients, and so
-# knows what the switch must answer.
-RANK = """
-import json, torch, torch.distributed as dist
-import ina.backend
-
-dist.init_process_group("ina")
-rank, size = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(0)
-model, teacher = torch.nn.Linear(64, 10), torch.nn.Linear(64, 10)
-
-def gradient(of, step):
-    draws = torch.Generator().manual_seed(size * step + of)
-    x = torch.randn(64, 64, generator=draws)
-    loss = torch.nn.functional.cross_entropy(model(x), teacher(x).argmax(1))
-    return loss.item(), torch.cat([each.flatten() for each in torch.autograd.grad(loss, [*model.parameters()])])
-
-losses = []
-for step in range(30):
-    loss, own = gradient(rank, step)
-    votes = torch.sign(own).to(torch.int32)
-    ina.backend.all_reduce_own(votes)
-    right = torch.sign(sum(torch.sign(gradient(of, step)[1]) for of in range(size))).to(torch.int32)
-    assert torch.equal(votes, right), step
-    with torch.no_grad():
-        for part, each in zip(votes.split([p.numel() for p in model.parameters()]), model.parameters()):
-            each -= 0.02 * part.view_as(each)
-    losses.append(loss)
-parameters = torch.cat([each.detach().flatten() for each in model.parameters()])
-print(json.dumps({"first": losses[0], "last": losses[-1], "end": parameters.sum().item(),
-                  "own": ina.backend.stats()["switch"]["sums"]}), flush=True)
-dist.barrier()
-dist.destroy_process_group()
-"""
 
 
 @pytest.fixture
@@ -79,7 +45,7 @@ def test_a_training_by_majority_vote_in_the_hosts_of_a_network(vote):
         links = network.counters()["links"]
     assert [rank.returncode for rank in ranks] == [0, 0, 0], outputs
     ends = [json.loads(out.splitlines()[-1]) for out, _ in outputs]
-    assert {end["own"] for end in ends} == {30} and len({end["end"] for end in ends}) == 1
+    assert {end["own"] for end in ends} == {STEPS} and len({end["end"] for end in ends}) == 1
     assert all(end["last"] < 0.7 * end["first"] for end in ends), "it learns"
     assert all(link["lost"] for link in links.values()), "although links lose packets"
 
