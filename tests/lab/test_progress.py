@@ -28,18 +28,34 @@ def clock(monkeypatch) -> Clock:
 
 
 @pytest.mark.fast
-def test_a_pipe_gets_a_line_every_five_seconds_and_the_last_one_once(clock):
+def test_a_pipe_gets_a_line_every_few_seconds_and_the_last_one_once(clock):
     out = io.StringIO()
     with progress.Steps(Console(file=out, width=80), "ina (P4 switch)") as bar:
         for step in range(0, 121):
             bar.update(step, 120, f"loss {1 / (1 + step):.3f}")
-            clock.now += 0.1
+            clock.now += 0.125
         clock.now += 10
         for _ in range(2):
             bar.update(120, 120, "accuracy 70.00%")
     lines = out.getvalue().splitlines()
-    assert lines == ["ina (P4 switch): 50 of 120 steps, loss 0.020", "ina (P4 switch): 100 of 120 steps, loss 0.010",
-                     "ina (P4 switch): 120 of 120 steps, accuracy 70.00%"]
+    assert lines == ["ina (P4 switch): 32 of 120 steps, loss 0.030", "ina (P4 switch): 64 of 120 steps, loss 0.015",
+                     "ina (P4 switch): 96 of 120 steps, loss 0.010", "ina (P4 switch): 120 of 120 steps, accuracy 70.00%"]
+
+
+@pytest.mark.fast
+def test_a_pipe_hears_of_a_start_and_of_a_step_that_take_long(clock):
+    """Ranks import torch and read the images before their first step, and measure the accuracy after the last one."""
+    out = io.StringIO()
+    with progress.Steps(Console(file=out, width=80), "ina (P4 switch)") as bar:
+        for begins in (True, False):
+            for _ in range(36):  # 9 s
+                clock.now += 0.25
+                bar.waiting()
+            if begins:
+                bar.update(1, 2, "loss 2.000")
+    assert out.getvalue().splitlines() == [
+        "ina (P4 switch): starting, 4 s", "ina (P4 switch): starting, 8 s", "ina (P4 switch): 1 of 2 steps, loss 2.000, 3 s ago",
+        "ina (P4 switch): 1 of 2 steps, loss 2.000, 7 s ago"]
 
 
 @pytest.mark.fast

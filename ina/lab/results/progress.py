@@ -21,7 +21,7 @@ from ina.lab.results import journal
 from ina.worlds.virtual.fabric import Fabric
 
 LONG = 3.0  # seconds after which progress in virtual time is shown
-EVERY = 5.0  # seconds between its lines where there is no terminal
+EVERY = 4.0  # seconds between its lines where there is no terminal
 REDRAWS = 1.0  # a second, on a terminal
 
 
@@ -60,6 +60,7 @@ class Steps:
         self._console, self._name, self._due = console, name, Due()
         self._keeper, self._of = keeper, of
         self._last = self._said = ""
+        self._heard = time.monotonic()  # of the last step
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
             TimeRemainingColumn(), console=console, refresh_per_second=REDRAWS, disable=not console.is_terminal,
@@ -70,15 +71,20 @@ class Steps:
         """Takes note of ``done`` of ``total`` steps, with a few words on the last one, and its figures for the journal."""
         if self._keeper:
             self._keeper.note(self._of, done, total, "", **figures)
-        self._last = f"{self._name}: {done} of {total} steps, {note}"
+        self._last, self._heard = f"{self._name}: {done} of {total} steps, {note}", time.monotonic()
         self._bar.update(self._task, completed=done, total=total, note=note)
         if self._due():
             self._say()
 
     def waiting(self) -> None:
-        """Takes note that no step has ended meanwhile."""
+        """Takes note: no step has ended meanwhile. Where there is no terminal, a line every few seconds says for how long."""
         if self._keeper:
             self._keeper.due()
+        if not self._console.is_terminal and self._due():
+            seconds = f"{time.monotonic() - self._heard:.0f} s"
+            text = f"{self._last}, {seconds} ago" if self._last else f"{self._name}: starting, {seconds}"
+            self._console.print(text, highlight=False)
+            self._said = self._last
 
     def _say(self) -> None:
         if not self._console.is_terminal and self._last != self._said:
