@@ -432,8 +432,9 @@ def test_a_program_that_does_not_compile_is_told_to_everyone(tmp_path):
     finally:
         process.close(LONG)
     assert process.process.returncode == 1
-    with pytest.raises(ControlError, match=r"switch\| .*"):
-        start_server(tmp_path / "missing.p4", timeout=LONG)
+    with pytest.raises(ControlError, match=r"cannot run .*broken\.p4(.|\n)*expected an expression") as once:
+        start_server(program, timeout=LONG)
+    assert str(once.value).count("expected an expression") == 1, "the process has logged what it answers"
     assert process.name not in abstract_sockets()
 
 
