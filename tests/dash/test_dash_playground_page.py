@@ -22,8 +22,8 @@ def test_a_program_is_mended_drawn_and_run(page, axe):
     broken = text.replace("apply {", "apply { nothing(); ", 1)
     program.fill(broken)
     page.get_by_role("button", name="Check").click()
-    page.get_by_text("the program has errors").wait_for()
     line = next(i for i, row in enumerate(broken.splitlines(), start=1) if "nothing();" in row)
+    page.get_by_text(f"the program has errors, listed below; the first: line {line}: ").wait_for()
     page.get_by_role("list", name="Errors and warnings").get_by_role("button").first.click()
     selected = page.evaluate("(({value, selectionStart}) => [value.slice(0, selectionStart).split('\\n').length, "
                              "value.slice(selectionStart, selectionStart + 9)])(document.activeElement)")
@@ -51,6 +51,31 @@ def test_a_program_is_mended_drawn_and_run(page, axe):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
     axe(page)
+
+
+DARKNESS = """async (image) => {
+  await image.decode();
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [4, 4];
+  const drawing = canvas.getContext("2d");
+  drawing.drawImage(image, 0, 0);
+  return drawing.getImageData(1, 1, 1, 1).data[0] < 128;
+}"""
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_the_graph_has_the_pages_theme(page, system):
+    page.emulate_media(color_scheme=system)
+    page.get_by_role("tab", name="Playground").click()
+    page.get_by_label("Program").fill(LEARN.read_text())
+    page.get_by_role("button", name="Check").click()
+    graph, button = page.get_by_role("img", name="The parser's states"), page.get_by_role("button", name="Theme:")
+    graph.wait_for()
+    assert graph.evaluate(DARKNESS) == (system == "dark")
+    for theme in ("light", "dark", "auto"):
+        button.click()
+        page.get_by_role("button", name=f"Theme: {theme}").wait_for()
+        assert graph.evaluate(DARKNESS) == ((system if theme == "auto" else theme) == "dark"), theme
 
 
 def test_an_example_is_loaded(page):

@@ -3,8 +3,19 @@
 const PATIENCE = 60000; // milliseconds: a check has 45 s, and waits up to 10 s for others
 let run = ""; // this page's name for its checks: the next one ends the last one
 let flight = null;
+const DARK = "@media(prefers-color-scheme:dark)"; // of the graphs (ina/p4/tools/parser_graph.py)
+
+// Draws a graph in the page's theme: its drawing follows the system's, which the page does unless one was chosen.
+function paint(graph) {
+  const { theme } = document.documentElement.dataset;
+  const media = { light: "@media not all", dark: "@media all" }[theme] ?? DARK;
+  graph.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(graph.dataset.graph.replace(DARK, media))}`;
+}
+
+const themes = new MutationObserver(() => document.querySelectorAll("img[data-graph]").forEach(paint));
 
 export function mount(element, shell) {
+  themes.observe(document.documentElement, { attributeFilter: ["data-theme"] });
   const { make } = shell;
   run = Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(16)).join("");
   const text = area("Program", 20, changed);
@@ -73,8 +84,7 @@ export function mount(element, shell) {
     if (reply.refused) return reply.refused;
     const first = reply.diagnostics.find((one) => one.severity === "error");
     if (!first) return "no errors";
-    if (place === status) return "the program has errors";
-    return `the program has errors, listed below Check; the first: ${first.line ? `line ${first.line}` : first.place}: ${first.message}`;
+    return `the program has errors, listed below${place === status ? "" : " Check"}; the first: ${first.line ? `line ${first.line}` : first.place}: ${first.message}`;
   }
   async function ask(more, place, show) {
     flight?.abort();
@@ -117,9 +127,10 @@ export function mount(element, shell) {
     result.replaceChildren();
     build(reply.headers ?? []);
     if (!reply.graph) return;
-    const source = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(reply.graph)}`;
+    const graph = make("img", { "data-graph": reply.graph, alt: "The parser's states and transitions; the text below has them, too" });
+    paint(graph);
     result.append(make("h3", {}, "Parser"), make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Parser graph" },
-      make("img", { src: source, alt: "The parser's states and transitions; the text below has them, too" })),
+      graph),
     make("h3", {}, "Headers, states, tables and memory"), lines("Explanation", reply.explanation));
   }
   function traced(reply) {
@@ -158,6 +169,7 @@ export function mount(element, shell) {
 }
 
 export function unmount() {
+  themes.disconnect();
   flight?.abort();
   flight = null;
   fetch("/api/playground/cancel", { method: "POST", keepalive: true, credentials: "same-origin", body: JSON.stringify({ run }) }).catch(() => {});
