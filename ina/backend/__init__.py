@@ -133,8 +133,9 @@ def torchft_group(seconds: float = 60.0, options: Options | None = None) -> dist
 def stats() -> dict:
     """Returns this process's counters, over all its groups, since its start or ``reset_stats``:
 
-    - ``switch``: ``calls``, ``sums``, ``elements`` and ``bytes`` of collectives through the switch, as they travelled, and
-      ``seconds`` during which at least one was in flight;
+    - ``switch``: ``calls`` and ``sums`` of collectives through the switch; ``elements``, the words of 32 bits as which their
+      values travelled (one for a float of 16 bits, too; three for an int64; one for two or three int8), and ``bytes``, four
+      for each, without headers and repetitions; and ``seconds`` during which at least one was in flight;
     - ``calls``: by collective of torch, which a round of a ``Quorum`` is not, how many went through the ``switch`` and through
       ``gloo``;
     - ``reasons``: by "collective: reason", how many calls went to Gloo for it;
