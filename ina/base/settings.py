@@ -86,7 +86,7 @@ class Key:
         """Tells whether a value has the key's type: 1.0 is no whole number, and True is no number; None is a default only."""
         if value is None:
             return self.default is None
-        kinds = {int: numbers.Integral, float: numbers.Real, tuple: (list, tuple)}.get(self.type, self.type)
+        kinds: Any = {int: numbers.Integral, float: numbers.Real, tuple: (list, tuple)}.get(self.type, self.type)
         return isinstance(value, kinds) and (self.type is bool or not isinstance(value, bool))
 
     def expected(self, value: object) -> str:
