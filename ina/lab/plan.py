@@ -208,8 +208,10 @@ class _Reader:
         for name in sorted(asked) or dict.fromkeys([*values, *itertools.chain(*tables)]):
             concerned = [point.config for point in points if name in values or name in point.values]
             uses = [config.unused().get(name) for config in concerned]
+            if not all(uses):  # what follows takes a while
+                continue
             other = [getattr(config, name) for config in concerned if not _follows(config, self._key(name))]
-            if other and all(uses):
+            if other:
                 number = next((number for number, axes in enumerate(tables) if name in axes), 0)
                 place = self._place(name, tables[number] if tables else {}, number)
                 self._problems.add(place, f"{name} = {shown(other[0])}: nothing uses it here; expected no such key, or "
