@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
 def _names(args: argparse.Namespace) -> list[str]:
     names = [args.switch.removeprefix("@")] if args.switch else running()
     if not names:
-        raise ValueError("no switch process runs here (in this network namespace); --switch NAME names one")
+        raise ValueError("no switch process runs here (in this network namespace); --switch NAME names one, and --switch "
+                         "HOST:PORT one that listens at an address (ina switch run --listen)")
     return names
 
 

@@ -209,7 +209,7 @@ def test_nothing_runs(monkeypatch, capsys):
     monkeypatch.delenv("INA_SWITCH", raising=False)
     monkeypatch.setattr("ina.cli.running.running", list)
     assert cli.main(["jobs"]) == 1
-    assert "no switch process runs here" in capsys.readouterr().err
+    assert "--switch NAME names one, and --switch HOST:PORT one that listens" in capsys.readouterr().err
 
 
 @pytest.mark.fast
