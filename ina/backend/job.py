@@ -22,6 +22,7 @@ from ina.aggregation import lane, protocols
 from ina.aggregation.control_socket.channel import elsewhere
 from ina.aggregation.controller.client import Attachment, Client, ControlError
 from ina.aggregation.controller.keeper import Keeper
+from ina.aggregation.controller.lost_process import fate
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.port_kinds import PortKind, offered_kind, setting_kind
 from ina.aggregation.worker import (
@@ -398,7 +399,8 @@ class Job:
         if self.client.out_of_reach:
             return f"{reason}{rendezvous.log_tail(self._switch)}"
         if self.client.gone:
-            return f"the switch process {self._switch_pid} ended{rendezvous.log_tail(self._switch)}"
+            what = fate(self._switch, self._switch_pid, self.client.cause, self.client.access)
+            return f"{what}{rendezvous.log_tail(self._switch)}"
         return reason
 
     def _end(self, text: str) -> str:

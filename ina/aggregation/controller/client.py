@@ -96,8 +96,9 @@ class Client:
         self.host = os.environ.get("INA_HOST", "") if host is None else host
         self.timeout = timeout
         self.failure = ""  # why the job is over, once the switch process has sent that
-        self.gone = False  # the switch process ended without a reason, or is out of reach
-        self.out_of_reach = ""  # why we think so of its machine
+        self.gone = False  # the connection ended without a reason of the switch process's
+        self.cause = ""  # how it ended, then
+        self.out_of_reach = ""  # why its machine is thought to be off or cut off
         self.moved: list[tuple[int, str]] = []  # moves to other switches: the job's incarnation there, and the reason
         self.notices: list[str] = []  # why the job stands still, and when it goes on
         self.left: dict[int, float] = {}  # workers that left without failure: when we heard of it, monotonic seconds
@@ -213,9 +214,9 @@ class Client:
                 break
             except (ChannelClosed, ValueError) as error:
                 self._ended = True
-                self.gone = not self.failure
+                self.gone, self.cause = not self.failure, str(error)
                 self._note(error)
-                self.failure = self.failure or self._farewell()
+                self.failure = self.failure or self._end_text(self.cause)
         return self.failure
 
     def close(self) -> None:
@@ -249,7 +250,7 @@ class Client:
                 raise ControlError("timeout", f"{error} for {self.timeout:g} s") from error
             except (ChannelClosed, ValueError) as error:
                 self._note(error)
-                raise self._refused or ControlError("gone", self._end_text(op)) from error
+                raise self._refused or ControlError("gone", self.failure or self._end_text(str(error), op)) from error
             try:
                 if self._event(message, fds):
                     continue
@@ -293,15 +294,17 @@ class Client:
                     self.failure = str(self._refused)
         return True
 
-    def _end_text(self, op: str) -> str:
-        return self.failure or f"{self._farewell()} before it answered {op!r}"
-
     def _note(self, error: Exception) -> None:
         self.out_of_reach = self.out_of_reach or (str(error) if isinstance(error, OutOfReach) else "")
 
-    def _farewell(self) -> str:
-        lost = f"is lost ({self.out_of_reach})" if self.out_of_reach else "ended"
-        return f"the switch process (socket {shown(self.name)}) {lost}"
+    def _end_text(self, cause: str, op: str = "") -> str:
+        """Returns what a hang-up means; over TCP, ``cause`` may be the network's as well as the process's."""
+        before = f" before it answered {op!r}" if op else ""
+        if self.out_of_reach:
+            return f"the switch process (socket {shown(self.name)}) is lost ({self.out_of_reach}){before}"
+        if elsewhere(self.name):
+            return f"the connection to the switch process (socket {shown(self.name)}) ended{before}: {cause}"
+        return f"the switch process (socket {shown(self.name)}) ended{before}"
 
     def _send(self, message: dict[str, Any]) -> None:
         try:
@@ -309,7 +312,7 @@ class Client:
         except ChannelClosed as error:
             self._note(error)
             self.poll()
-            raise self._refused or ControlError("gone", self._end_text(message["op"])) from error
+            raise self._refused or ControlError("gone", self.failure or self._end_text(str(error), message["op"])) from error
 
 
 def _refusal(message: dict[str, Any]) -> ControlError:
