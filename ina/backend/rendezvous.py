@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any
 from ina.aggregation import port_kinds, protocols
 from ina.aggregation.control_socket.channel import elsewhere
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
+from ina.backend import switch_names
 from ina.backend.places import Place, host_of, own_address, reaches
 from ina.backend.settings import Options, Settings
+from ina.backend.switch_names import Identity
 from ina.base import tokens
 from ina.base.native import lib
 from ina.base.notices import notice
@@ -37,6 +39,7 @@ ANSWER = 5.0  # seconds in which a switch process on another machine answers a n
 _processes: dict[str, SwitchProcess] = {}  # started by this process
 _users: dict[str, int] = {}  # number of groups of this process that use it
 _pids: dict[str, int] = {}  # their process ids
+_started: dict[str, float] = {}  # when they started, as they say (Identity); 0: not known
 _protocols: dict[str, str] = {}  # their protocols
 _passes: dict[str, str] = {}  # passes of jobs there that others' rank 0 made; good for shrunk groups, too
 _told: set[str] = set()  # those of which rank 0 of this process's first group there has said what they are
@@ -63,7 +66,7 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
     all reach, and when a rank does not come within ``timeout``.
     """
     place = Place.here()
-    own = {"place": [place.host, place.kernel, place.network], "protocol": settings.protocol,
+    own = {"place": [place.host, place.kernel, place.network], "protocol": settings.protocol, "switch": settings.switch,
            "runs": [settings.run_by == "ranks", os.geteuid(), os.stat("/proc/self/ns/mnt").st_ino]}
     store.set(f"rank/{rank}", json.dumps(own))
     keys = [f"rank/{i}" for i in range(size)]
@@ -80,8 +83,8 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
         except Exception as error:
             store.set("switch", json.dumps({"error": str(error)}))
             raise
-        chosen: dict[str, Any] = {"switch": name, "pid": _pids[name], "protocol": _protocols[name], "nonce": uuid.uuid4().hex[:8],
-                                **_access(name)}
+        chosen: dict[str, Any] = {"switch": name, "pid": _pids[name], "started": _started[name], "protocol": _protocols[name],
+                                  "nonce": uuid.uuid4().hex[:8], **_access(name)}
         store.set("switch", json.dumps(chosen))
     else:
         try:
@@ -93,14 +96,18 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
             raise RuntimeError(chosen["error"])
         name = chosen["switch"]
         _users[name] = _users.get(name, 0) + 1
-        _pids[name], _protocols[name] = chosen["pid"], chosen["protocol"]
+        _pids[name], _started[name], _protocols[name] = chosen["pid"], chosen["started"], chosen["protocol"]
         if chosen["access"]:
             _passes[name] = chosen["access"]
-    for other, report in enumerate(ranks):
-        if report["protocol"] not in ("", chosen["protocol"]):
-            release(name)
-            raise RuntimeError(f"ina: rank 0 has the protocol {chosen['protocol']!r}, but rank {other} asks for "
-                               f"{report['protocol']!r}; INA_PROTOCOL (or pg_options) must be the same on all ranks")
+    with ExitStack() as undo:
+        undo.callback(release, name)
+        switch_names.check(store, rank, [report["switch"] for report in ranks], name,
+                           Identity(chosen["pid"], chosen["started"]), chosen["access"], timeout)
+        for other, report in enumerate(ranks):
+            if report["protocol"] not in ("", chosen["protocol"]):
+                raise RuntimeError(f"ina: rank 0 has the protocol {chosen['protocol']!r}, but rank {other} asks for "
+                                   f"{report['protocol']!r}; INA_PROTOCOL (or pg_options) must be the same on all ranks")
+        undo.pop_all()
     return Agreement(name, chosen["pid"], chosen["nonce"], chosen["token"], chosen["access"],
                      ranks[0]["runs"][0] and all(report["runs"] == ranks[0]["runs"] for report in ranks))
 
@@ -169,6 +176,7 @@ def _start(settings: Settings, protocol: str, apart: bool, host: str) -> str:
     process = SwitchProcess(settings.program, defines, f"tcp:{own_address(settings, host)}:0" if apart else None,
                             job_slots=settings.slots, notices=not settings.quiet)
     _processes[process.name], _pids[process.name], _protocols[process.name] = process, process.pid, protocol
+    _started[process.name] = 0.0
     return process.name
 
 
@@ -210,7 +218,7 @@ def _learn(name: str) -> None:
             about = _about(name)
     except ControlError as error:
         raise RuntimeError(f"ina: INA_SWITCH={name}: {error}") from None
-    _pids[name], _protocols[name] = about["pid"], about["protocol"]
+    _pids[name], _protocols[name], _started[name] = about["pid"], about["protocol"], Identity.of(about).started
 
 
 def _about(name: str, access: str = "") -> dict[str, Any]:
@@ -222,7 +230,7 @@ def release(name: str, wait: float = 2.0) -> None:
     """Releases a switch when a group of this process has ended. After the last one the switch process ends."""
     _users[name] -= 1
     if not _users[name]:
-        del _users[name], _pids[name], _protocols[name]
+        del _users[name], _pids[name], _protocols[name], _started[name]
         _told.discard(name)
         if process := _processes.pop(name, None):
             process.close(wait)
