@@ -136,7 +136,8 @@ def acquire(settings: Settings, places: Sequence[Place] = (), host: str = "") ->
     apart = next((each for each in range(len(places)) if not places[each].is_with(places[0])), 0)
     if settings.switch:
         name = settings.switch
-        if name not in _pids:
+        # One elsewhere may have been replaced since an earlier group, which may be there still, learned what it is.
+        if name not in _pids or elsewhere(name) and name not in _processes:
             _learn(name)
         if settings.protocol not in ("", _protocols[name]):
             raise RuntimeError(f"ina: INA_SWITCH={name} speaks {_protocols[name]}, but INA_PROTOCOL={settings.protocol}")
@@ -161,7 +162,9 @@ def _answers(name: str) -> bool:
     try:
         with closing(Client(name, ANSWER, access=_passes.get(name, "") or _own_access(name))) as client:
             client.ping()
-    except ControlError:
+    except ControlError as error:
+        if error.code == "token":  # that of a process that was there before, whose pass is good for nothing any more
+            _passes.pop(name, None)
         return False
     return True
 

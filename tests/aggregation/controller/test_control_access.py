@@ -650,3 +650,23 @@ def test_a_pass_of_a_switch_process_that_was_replaced_is_forgotten(machine, monk
     settings = Settings(program=Path("p4/switchml.p4"), protocol="", switch=machine)
     rendezvous.release(rendezvous.agree(Store(), 0, 1, timedelta(seconds=60), settings).switch)
     assert machine not in rendezvous._passes
+
+
+@pytest.mark.build
+def test_a_pass_of_a_replaced_process_is_no_new_group_s_while_an_old_one_is_there(machine, monkeypatch):
+    need("torch")
+    from datetime import timedelta
+
+    from ina.backend import rendezvous
+    from ina.backend.settings import Settings
+
+    stale = tokens.pass_for("the token before", "job")
+    for table, value in ((rendezvous._passes, stale), (rendezvous._users, 1), (rendezvous._pids, 1), (rendezvous._started, 1.0),
+                         (rendezvous._protocols, "switchml")):  # of a group that is there still
+        monkeypatch.setitem(table, machine, value)
+    assert not rendezvous._answers(machine) and machine not in rendezvous._passes
+    rendezvous._passes[machine] = stale
+    settings = Settings(program=Path("p4/switchml.p4"), protocol="", switch=machine)
+    agreed = rendezvous.agree(Store(), 0, 1, timedelta(seconds=60), settings)
+    Client(machine, token=agreed.token, access=agreed.access).close()
+    assert agreed.pid == rendezvous._pids[machine] != 1 and machine not in rendezvous._passes
