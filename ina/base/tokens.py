@@ -71,6 +71,14 @@ def kept_in(file: Path, remedy: str = "name another file") -> str:
     return token
 
 
+def read(file: Path) -> str:
+    """Returns the token in a file that others cannot read. Raises TokenError."""
+    try:
+        return _read(file)
+    except FileNotFoundError:
+        raise TokenError(f"{file}: there is no such file; expected one with a token") from None
+
+
 def where() -> str:
     """Returns the place of ``find``'s token, for messages."""
     return "INA_TOKEN" if os.environ.get("INA_TOKEN") else str(path())

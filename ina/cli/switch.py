@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ina.p4.runtime import Program
 
 PORT = 5588  # of --listen
-LISTEN_ONLY = ("job_slots", "no_tags", "metrics", "metrics_token_file")
+LISTEN_ONLY = ("job_slots", "no_tags", "metrics", "metrics_token_file", "parent", "parent_token_file")
 LISTEN_TAKES = ("program", "define", "listen", "log", "log_level", *LISTEN_ONLY)
 NAP = 50e-6  # s: frames from sockets gather for so long, because each wake-up costs more than a frame
 # BMv2's names of levels
@@ -51,9 +51,14 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     run.add_argument(
         "--listen", metavar="WHERE",
         help="sum for workers that reach this address or network interface, perhaps with a TCP port (eth0, 10.0.0.1:5588; "
-        f"default: {PORT}), in place of what the other options say; they find it by INA_SWITCH=HOST:PORT and the socket's "
-        "token. PROGRAM is switchml where none is named, -D VALUES=N its values in a packet",
+        f"default: {PORT}), or, at a path with a '/', for workers of this machine, in place of what the other options say; they "
+        "find it by INA_SWITCH=HOST:PORT and the socket's token, or INA_SWITCH=PATH. PROGRAM is switchml where none is named, "
+        "-D VALUES=N its values in a packet",
     )
+    run.add_argument("--parent", metavar="HOST:PORT", help="with --listen: pass the sum of the workers here up to that switch "
+                     "process, which sums those of all servers; or the path of its socket")
+    run.add_argument("--parent-token-file", type=Path, metavar="FILE",
+                     help="file with the parent's token (default: INA_TOKEN, or the file in which clients find it)")
     run.add_argument("--job-slots", type=whole(1, 8192), metavar="N",
                      help="with --listen: slots of each job, the packets that each of its workers has on the way, a power of two "
                      "(default: 128)")
@@ -185,7 +190,7 @@ def _run(args: argparse.Namespace) -> int:
 def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Runs the switch of workers that reach an address of this machine, until a signal."""
     from ina.aggregation import port_kinds, protocols
-    from ina.aggregation.control_socket.channel import TCP
+    from ina.aggregation.control_socket.channel import TCP, elsewhere, own_path
     from ina.aggregation.controller import server
     from ina.base import tokens
 
@@ -205,10 +210,14 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
     def say(about: dict[str, Any]) -> None:
         print(f"{Path(about['program']).name} ({about['protocol']}, {about['values']} values a packet, {about['slots']} slots) "
-              f"sums for workers with INA_SWITCH={name.removeprefix(TCP)} and the token in {tokens.where()}", flush=True)
+              f"sums for workers with INA_SWITCH={name.removeprefix(TCP)}"
+              f"{f' and the token in {tokens.where()}' if elsewhere(name) else ''}"
+              f"{f', below {args.parent}' if args.parent else ''}", flush=True)
         if "metrics" in about:
             print(f"metrics for Prometheus: {about['metrics']}", flush=True)
 
+    if args.parent_token_file is not None and args.parent is None:
+        raise ValueError("--parent-token-file: it belongs to --parent HOST:PORT")
     if args.metrics_token_file is not None and args.metrics is None:
         raise ValueError("--metrics-token-file: it belongs to --metrics [HOST:]PORT")
     options = [f"-D{define}" for define in (f"SLOTS={protocols.POOL}", *args.define)]  # of two of a name the last one counts
@@ -216,12 +225,15 @@ def _listen(args: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     options += [f"--{option.replace('_', '-')}={value}" for option in LISTEN_ONLY
                 if (value := getattr(args, option)) not in (None, False, True)]
     options += ["--no-tags"] if args.no_tags else []
-    return server.main(["--program", str(program), "--name", name, *options], say=say)
+    with own_path(name):
+        return server.main(["--program", str(program), "--name", name, *options], say=say)
 
 
 def listen_name(where: str) -> str:
-    """Returns the control socket's name for ``--listen``: of an IPv4 address or a network interface, perhaps with a port. Raises
-    ValueError, OSError."""
+    """Returns the control socket's name for ``--listen``: a path, or of an IPv4 address or a network interface, perhaps with a
+    port. Raises ValueError, OSError."""
+    if "/" in where:
+        return where
     place, colon, number = where.partition(":")
     if colon and not (number.isascii() and number.isdigit() and 0 < int(number[:6]) < 65536):
         raise ValueError(f"--listen {where}: {number!r} is no TCP port; expected such as eth0, 10.0.0.1 or 10.0.0.1:{PORT}")

@@ -289,9 +289,9 @@ def listen(name: str, everybody: bool = False) -> socket.socket:
 
 
 @contextmanager
-def listening(name: str, everybody: bool = False) -> Iterator[socket.socket]:
-    """Listens as `listen` does. Removes a path's file at the end, and at the beginning one that a killed process has left; where
-    somebody listens, that is an OSError (EADDRINUSE)."""
+def own_path(name: str) -> Iterator[None]:
+    """Removes a path's file at the end, and at the beginning one that a killed process has left, but not where somebody listens.
+    """
     path = Path(name) if "/" in name and not elsewhere(name) else None
     if path is not None and path.is_socket():
         with socket.socket(socket.AF_UNIX) as probe:
@@ -299,9 +299,17 @@ def listening(name: str, everybody: bool = False) -> Iterator[socket.socket]:
                 probe.connect(name)
             except ConnectionRefusedError:
                 path.unlink()
-    with closing(listen(name, everybody)) as listener:
-        try:
-            yield listener
-        finally:
-            if path is not None:
-                path.unlink(missing_ok=True)
+            else:  # it is another's
+                path = None
+    try:
+        yield
+    finally:
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def listening(name: str, everybody: bool = False) -> Iterator[socket.socket]:
+    """Listens as `listen` does, with the file of ``own_path``; where somebody listens, that is an OSError (EADDRINUSE)."""
+    with own_path(name), closing(listen(name, everybody)) as listener:
+        yield listener

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Annotated, Any, get_type_hints
 
 from ina.aggregation import port_kinds
+from ina.aggregation.control_socket import tree_paths
 
 MAX_REQUEST = 1 << 17  # bytes of a request: 1,024 hosts with names of 100 characters
 MAX_REPLY = 1 << 25  # bytes of a reply: the counters of thousands of ports
@@ -160,6 +161,9 @@ PORT = Text(100)  # a kind of port
 PROTOCOL = Text(4096)  # a name, or the path of one's own program
 TAGS = Text(8)  # on, off; "": as the switch process says
 CHECK = Text(16)  # of protocols.CHECKS; "": the job's, or its protocol's default
+SWITCH = Text(12)  # id of a switch process (tree_paths.py); "": none
+PASS = Text(600)
+REASON = Text(4096)
 
 
 # ---- requests
@@ -167,18 +171,27 @@ CHECK = Text(16)  # of protocols.CHECKS; "": the job's, or its protocol's defaul
 
 @dataclass(frozen=True, kw_only=True)
 class Ping:
-    """The switch process, and what it runs."""
+    """The switch process, and what it runs. ``child``: the id of the one below that asks, and goes on asking."""
+
+    child: Annotated[str, SWITCH] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Join:
-    """``wire``: the worker's wire version (p4/include/frame.p4); workers before version 2 do not say it."""
+    """``wire``: the worker's wire version (p4/include/frame.p4); workers before version 2 do not say it.
+
+    In a tree of switch processes ``paths`` are those of all workers of the job (tree_paths.py), and ``child`` is the id of the
+    process that joins for all workers below it, of which ``worker`` is the lowest. ``above``: a pass for the job at the parent.
+    """
 
     job: Annotated[str, JOB]
     worker: Annotated[int, WORKER]
     wire: Annotated[int, Number(1, 255)] = 1
     token: Annotated[str, TOKEN] = field(default="", repr=False)
     host: Annotated[str, HOST] = ""
+    paths: Annotated[list[str] | None, Texts(Text(tree_paths.LONGEST, 1), 1024)] = None
+    child: Annotated[str, SWITCH] = ""
+    above: Annotated[str, PASS] = field(default="", repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +219,16 @@ class Attach:
     held: Annotated[int, Number(0, 2**32 - 1)] = 0
     runs: Annotated[bool, Flag()] = False
     tags: Annotated[str, TAGS] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A switch process tells its parent of workers below it, of the job of this connection: one has ``left``, or the job has
+    ``failed`` for a reason, since one was ``lost``."""
+
+    left: Annotated[int | None, WORKER] = None
+    failed: Annotated[str, REASON] = ""
+    lost: Annotated[int | None, WORKER] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,10 +281,10 @@ class Stop:
 
 
 REQUESTS = {kind.__name__.lower(): kind
-            for kind in (Ping, Join, Admit, Attach, Release, End, Serve, Jobs, Switches, Counters, Topology, Links,
+            for kind in (Ping, Join, Admit, Attach, Report, Release, End, Serve, Jobs, Switches, Counters, Topology, Links,
                          Stop)}
 OfJob = Join | Admit | Attach | End  # those that name a job, and bring its token
-Request = Ping | Join | Admit | Attach | Release | End | Serve | Jobs | Switches | Counters | Topology | Links | Stop
+Request = Ping | Join | Admit | Attach | Report | Release | End | Serve | Jobs | Switches | Counters | Topology | Links | Stop
 
 
 def parse(message: dict[str, Any]) -> Request:

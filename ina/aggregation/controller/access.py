@@ -63,6 +63,7 @@ RULES = {
     messages.Join: Rule(Role.USER, of_job=True),
     messages.Admit: Rule(Role.USER, of_job=True),
     messages.Attach: Rule(Role.USER, of_job=True),
+    messages.Report: Rule(Role.USER),
     messages.Release: Rule(Role.USER),
     messages.End: Rule(Role.USER, of_job=True, or_switch=True),
     messages.Serve: Rule(Role.OWNER),
@@ -72,7 +73,8 @@ RULES = {
 
 
 # Requests that a pass is good for, of its jobs.
-OF_PASS = (messages.Ping, messages.Join, messages.Admit, messages.Attach, messages.Release, messages.End)
+OF_PASS = (messages.Ping, messages.Join, messages.Admit, messages.Attach, messages.Report, messages.Release,
+           messages.End)
 
 
 @dataclass(frozen=True)

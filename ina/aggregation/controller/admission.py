@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from ina.aggregation import completion, protocols
+from ina.aggregation.controller.in_tree import Part, child_at
 from ina.aggregation.controller.job_incarnations import CHANCE, Incarnations, Lives
 from ina.aggregation.controller.job_records import AdmissionError, Branch, Job
 from ina.aggregation.controller.reconcile import absent, repair
@@ -45,6 +46,11 @@ def switch_address(switch: str, udp_port: int = SWITCH.port) -> Address:
     """Returns a switch's address in trees, to which its workers send. ``udp_port``: the protocol's."""
     node = Node(switch)
     return Address(node.mac, node.ip, udp_port)
+
+
+def _ports(job: Job) -> int:
+    """Returns the ports of a switch that the job needs, for workers and for switch processes above and below."""
+    return len(job.root.seats) + (job.root.parent is not None) if job.in_process_tree else job.workers
 
 
 class Controller:
@@ -75,28 +81,37 @@ class Controller:
         self._last_number = self.program.max_jobs - 1
 
     def admit(self, name: str, workers: int, slots: int, strict: bool = True, tree: Tree | None = None,
-              hosts: Sequence[str] = (), check: str = "", rule: str = completion.DEFAULT) -> Job:
+              hosts: Sequence[str] = (), check: str = "", rule: str = completion.DEFAULT, part: Part | None = None) -> Job:
         """Reserves resources for job ``name`` at every switch of ``tree``. Raises AdmissionError, or ValueError: there is no
         such rule; then nothing has changed.
 
         ``hosts``: of the workers in order (default: the tree's, by number), from which their addresses follow. Without a tree the
         controller's only switch serves the job, and workers may be at any of its ports. ``check``: how its workers make check
         words (protocols.CHECKS; default: the protocol's). ``rule``: when its sums are complete (ina/aggregation/completion).
+        ``part``: of a job whose other parts switch processes above and below have.
         """
         self._check(name, workers, slots)
         check = self._check_words(name, check)
         completion.named(rule)
         self._repair_unsure(tree.switches if tree else self.targets)  # reads the lives in use there
-        number = self._free_number()
-        if number is None:
-            raise AdmissionError("full", f"job {name!r}: all {self.program.max_jobs} job numbers are in use; end a job")
-        seated = sum(job.workers for job in self.jobs.values())
-        if self._seats is not None and seated + workers > self._seats:
-            raise AdmissionError("full", f"job {name!r} needs ports for {workers} workers, but the {len(self.jobs)} jobs that "
+        above = part.above if part else None
+        number = self._number(name, part)
+        seated = sum(map(_ports, self.jobs.values()))
+        needed = part.ports if part else workers
+        if self._seats is not None and seated + needed > self._seats:
+            raise AdmissionError("full", f"job {name!r} needs ports for {needed} workers, but the {len(self.jobs)} jobs that "
                                          f"run have {seated} of the {self._seats} that there are; end a job")
-        job = Job(name, number, self.incarnations.give(), self.lives.give(number), workers, slots, strict, {}, tree,
-                  check=check, rule=rule, secret=self._chance.randbytes(32).hex() if check == "keyed" else "")
-        if tree is None:
+        if above:
+            self.lives.use(number, above.life)
+        life = above.life if above else self.lives.give(number)
+        job = Job(name, number, self.incarnations.give(), life, workers, slots, strict, {}, tree,
+                  check=check, rule=rule, given_key=above.key.hex() if above else "",
+                  secret=self._chance.randbytes(32).hex() if check == "keyed" and not above else "")
+        if part is not None:
+            (switch,) = self.targets
+            self._check_children(name, switch, len(part.share.seats))
+            job.branches[switch] = part.branch(switch, self._reserve(name, switch, slots))
+        elif tree is None:
             if len(self.targets) != 1:
                 raise AdmissionError("invalid", f"job {name!r} has no tree over the switches {', '.join(self.targets)}")
             (switch,) = self.targets
@@ -107,7 +122,7 @@ class Controller:
             job.hosts = tuple(hosts)
         else:
             self._plant(job, tree, tuple(hosts) or tree.workers)
-        job.addresses = self._addresses(job)
+        job.addresses = part.addresses(number, workers, self.program.udp_port) if part else self._addresses(job)
         try:
             entries_by_switch = {branch.switch: self._entries(job, branch) for branch in job.branches.values()}
         except ValueError as error:  # of a user's own protocol
@@ -145,7 +160,11 @@ class Controller:
         if worker in job.attached:
             raise AdmissionError("duplicate", f"worker {worker} of job {job.name!r} is already attached: two processes "
                                               "have the same rank")
-        branch = job.branch_of(worker)
+        try:
+            branch = job.branch_of(worker)
+        except StopIteration:
+            raise AdmissionError("mismatch", f"worker {worker} of job {job.name!r} is below another switch process, as its paths "
+                                             "say, and not attached to this one") from None
         if job.tree is not None:
             host = job.hosts[worker]
             _, host_port = self._ends(job.tree, host)
@@ -155,9 +174,8 @@ class Controller:
             port = host_port
         if port is None:
             raise AdmissionError("invalid", f"worker {worker} of job {job.name!r}: expected a port of {branch.switch}")
-        seat = branch.seats.index(worker)
-        child = Child(seat, port, job.addresses[worker], (worker,))
-        self._change_children(job, branch, {**branch.attached, seat: child})
+        child = child_at(branch, worker, port, job.addresses[worker])
+        self._change_children(job, branch, {**branch.attached, child.index: child})
         return child
 
     def detach(self, job: Job, worker: int) -> None:
@@ -166,7 +184,7 @@ class Controller:
         if worker not in job.attached:
             raise AdmissionError("unknown", f"worker {worker} of job {job.name!r} is not attached")
         branch = job.branch_of(worker)
-        seat = branch.seats.index(worker)
+        seat = branch.seats_by_worker[worker]
         self._change_children(job, branch, {i: child for i, child in branch.attached.items() if i != seat})
 
     def release(self, name: str) -> None:
@@ -367,11 +385,22 @@ class Controller:
     def _at(self, switch: str) -> list[Job]:
         return [job for job in self.jobs.values() if switch in job.branches]
 
-    def _free_number(self) -> int | None:
-        """Returns a number in round-robin order, so that reuse is as late as possible: late packets of its old job die out."""
+    def _number(self, name: str, part: Part | None) -> int:
+        """Returns a free number in round-robin order, so that reuse is as late as possible: late packets of its old job die out;
+        or that which the switch process above has given. Raises AdmissionError."""
         numbers, most = {job.number for job in self.jobs.values()}, self.program.max_jobs
+        if part and part.above:
+            if part.above.number in numbers:
+                raise AdmissionError("full", f"job {name!r} has number {part.above.number} at the switch process above, which "
+                                             "another job has here: this process and the one above disagree on their levels; "
+                                             "begin the job again when that one is over")
+            return part.above.number
         order = ((self._last_number + 1 + i) % most for i in range(most))
-        return next((number for number in order if number not in numbers), None)
+        for number in order:
+            if number not in numbers and (part is None or part.takes(number)):
+                return number
+        some = "" if part is None or all(map(part.takes, range(most))) else ", of those for jobs of this level of a tree"
+        raise AdmissionError("full", f"job {name!r}: all {most} job numbers are in use{some}; end a job")
 
     # ---- trees
 

@@ -3,7 +3,9 @@
     ping                                          -> pid, server (the parameter server's, 0: none), program, source_hash,
                                                      protocol, values, slots, free_slots, version (of ina), wire, process (what
                                                      it uses of the machine: ina/base/own_process.py)
-    join     job worker                           -> this connection is that worker of that job: its end is reported
+    join     job worker [paths] [child] [above]   -> this connection is that worker of that job: its end is reported; in a tree of
+                                                     switch processes (process_tree.py) perhaps one below, with its workers
+    report   [left] [failed] [lost]               -> news of workers below, of a switch process that has joined
     admit    job workers [slots] [strict] [hosts] -> number, incarnation, life, slot_base, slots (all workers ask; the first
                                                      creates, all get the same answer, also a refusal)
     attach   job worker port [protocol] [values]  -> the worker's configuration, and the port's descriptors; whether the job is
@@ -39,7 +41,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -52,11 +54,12 @@ from ina.aggregation.control_socket.greeting import Seal, hidden
 from ina.aggregation.control_socket.messages import Malformed, Request, decode, parse
 from ina.aggregation.controller.access import Access, Principal, Role, Rule, check_owner
 from ina.aggregation.controller.admission import AdmissionError, Controller
-from ina.aggregation.controller.failures import Recovery
-from ina.aggregation.controller.job_records import Job
+from ina.aggregation.controller.failures import Recovery, has_failed
+from ina.aggregation.controller.job_records import Job, NotYet
 from ina.aggregation.controller.link_recovery import LinkRecovery
 from ina.aggregation.controller.memory import Memory
 from ina.aggregation.controller.port_requests import check_reach, tag_salt
+from ina.aggregation.controller.process_tree import ProcessTree
 from ina.aggregation.controller.ps_client import PsClient, ServerGone
 from ina.aggregation.controller.shared_switches import SharedSwitches
 from ina.aggregation.controller.state import StateFile
@@ -100,6 +103,9 @@ class Session:
     job: str = ""  # the job that it joined, "" before
     index: int = -1  # the worker's number
     host: str = ""  # the worker's host, in a network
+    below: tuple[int, ...] = ()  # workers that this connection stands for: of a switch process several
+    child: str = ""  # id of the switch process below that it is
+    looks_on: bool = False  # of a switch process below, for no job
     attached: bool = False
     moves: bool = False  # it goes on when its job is moved
     released: bool = False
@@ -123,10 +129,6 @@ class Session:
         with suppress(OSError):
             return self.control().worker
         return ""
-
-
-class NotYet(Exception):
-    """A request must wait; the message says for what."""
 
 
 @dataclass
@@ -159,7 +161,8 @@ class Refusal:
 class Operations:
     """``failure``: why there is no switch; then it is the reply to every request. ``state``: file of jobs, for switches that
     outlive this process. ``access``: users who may have jobs; default: this process's user, and root. ``tags``: frames of workers
-    on other machines have tags, where the switches can check them. Raises StateError for a state that is of other switches.
+    on other machines have tags, where the switches can check them. ``tree``: its place among other switch processes; default: the
+    root of those that name it as their parent. Raises StateError for a state that is of other switches.
 
     ``host``, ``controller``, ``recovery`` and ``links`` exist if ``works`` is true: without them every request but a stop is
     refused.
@@ -171,7 +174,8 @@ class Operations:
     links: LinkRecovery
 
     def __init__(self, host: SwitchHost | None, failure: str = "", job_slots: int = DEFAULT_SLOTS,
-                 state: StateFile | None = None, access: Access | None = None, tags: bool = True):
+                 state: StateFile | None = None, access: Access | None = None, tags: bool = True,
+                 tree: ProcessTree | None = None):
         self.tags = tags and getattr(host, "tags", False)
         self.works, self.failure, self.job_slots = host is not None, failure, job_slots
         self.access = access or Access(os.geteuid())
@@ -182,6 +186,9 @@ class Operations:
             self.host, config = host, host.describe()
             self.controller = Controller(host.targets, config["slots"], protocol=getattr(host, "job_program", config["protocol"]),
                                          topology=host.topology, seats=host.seats)
+        self.tree = tree or (ProcessTree(host) if host is not None and getattr(host, "in_trees", False) else None)
+        if self.tree:
+            self.tree.service = self
         self.ports: dict[str, list[int]] = {}  # open ports by job
         self.tokens: dict[str, str] = {}
         self.principals: dict[str, Principal] = {}  # by job: principal of its first request
@@ -196,6 +203,7 @@ class Operations:
         self.leases: dict[str, Lease] = {}  # by job
         self.operations: dict[type, Callable[[Session, list[int], Any], dict[str, Any]]] = {
             messages.Ping: self.ping, messages.Join: self.join, messages.Admit: self.admit, messages.Attach: self.attach,
+            messages.Report: self.report,
             messages.Release: self.release, messages.End: self.end, messages.Serve: self.serve, messages.Jobs: self.jobs,
             messages.Switches: self.switches, messages.Counters: self.counters, messages.Topology: self.topology,
             messages.Links: self.change_links,
@@ -260,6 +268,8 @@ class Operations:
 
     def tick(self) -> None:
         """Performs due work, after a client has come or gone or time has passed."""
+        if self.tree:
+            self.tree.tick()
         self.retry()
         now = time.monotonic()
         for job, lease in list(self.leases.items()):
@@ -274,7 +284,7 @@ class Operations:
         """Returns when there is work without a request (monotonic seconds); None: never."""
         times = [p.deadline for p in self.pending] + [s.hang_up_at for s in self.sessions if s.hang_up_at]
         times += [lease.until for lease in self.leases.values()]
-        for part in (self.recovery, self.links) if self.works else ():
+        for part in (self.recovery, self.links, *([self.tree] if self.tree else ())) if self.works else ():
             times += [due] if (due := part.due()) is not None else []
         return min(times, default=None)
 
@@ -320,9 +330,11 @@ class Operations:
     # ---- about the switches
 
     def ping(self, session: Session, fds: list[int], request: messages.Ping) -> dict[str, Any]:
+        session.looks_on = bool(request.child)
         server = self.upstream.pid if self.upstream and self.upstream.ready else 0
         return {"pid": os.getpid(), "server": server, "free_slots": self.controller.free_slots(),
-                "wire": lib.INA_WIRE_VERSION, "version": __version__, "process": own_process.used(), **self.host.describe()}
+                "wire": lib.INA_WIRE_VERSION, "version": __version__, "process": own_process.used(), **self.host.describe(),
+                **(self.tree.about() if self.tree else {})}
 
     def jobs(self, session: Session, fds: list[int], request: messages.Jobs) -> dict[str, Any]:
         """``jobs``: by name, each job's resources at its switches, and its connected workers."""
@@ -338,6 +350,7 @@ class Operations:
             "switches": {b.switch: {"slot_base": b.slot_base, "children": list(b.seats)} for b in job.branches.values()},
             "members": {i: {"pid": processes.get(i), "host": job.hosts[i] if job.hosts else None, "port": child.port,
                             "ip": child.address.ip} for i, child in job.attached.items()},
+            **(self.tree.shown(job.name) if self.tree else {}),
         }
 
     def switches(self, session: Session, fds: list[int], request: messages.Switches) -> dict[str, Any]:
@@ -381,7 +394,12 @@ class Operations:
             older = "the worker's machine" if wire < own else "the switch's machine, and load its program anew"
             raise AdmissionError("version", f"worker {request.worker} of job {request.job!r} speaks wire version {wire}, the "
                                             f"switch's program {own}: upgrade ina on {older}")
-        self._enter(session, request, self._seat(session, request, request.host))
+        host = self._seat(session, request, request.host)
+        if self.tree is None and request.paths:
+            raise AdmissionError("invalid", f"job {request.job!r}: switch processes above or below this one, but it runs "
+                                            f"{self.host.describe()['program']} on switches that are in no tree of processes")
+        session.below, session.child = self.tree.join(request) if self.tree else (request.worker,), request.child
+        self._enter(session, request, host)
         return {}
 
     def _seat(self, session: Session, request: messages.Join | messages.Attach, host: str) -> str:
@@ -438,7 +456,8 @@ class Operations:
             event(log, logging.INFO, "job_admitted", f"job {job}: number {admitted.number}, life {admitted.life}, incarnation "
                   f"{admitted.incarnation}, {workers} workers, {slots} slots at {', '.join(admitted.branches)}", job=job,
                   number=admitted.number, workers=workers, slots=slots, switches=list(admitted.branches))
-        elif (admitted.workers, admitted.slots, admitted.strict) != (workers, slots, strict):
+        elif (admitted.workers, admitted.strict) != (workers, strict) or (
+                admitted.slots != slots and (request.slots or not admitted.root.parent)):  # a parent has its own default
             raise AdmissionError("mismatch", f"job {job!r} was admitted with {admitted.workers} workers, "
                                              f"{admitted.slots} slots, strict={admitted.strict}; this worker asks for "
                                              f"{workers} workers, {slots} slots, strict={strict}")
@@ -460,8 +479,7 @@ class Operations:
     def _new_job(self, session: Session, request: messages.Admit, slots: int, at: tuple[str, ...]) -> Job:
         """Admits a job, adds it to the parameter server and saves it; or does none of these. Raises AdmissionError, OSError."""
         name = request.job
-        tree = self.controller.place(name, at, slots)[0] if at else None
-        job = self.controller.admit(name, request.workers, slots, request.strict, tree, at, request.check)
+        job = self._admitted(request, slots, at)
         is_joined, is_served = name in self.principals, False
         self._own(session, name, request.token)
         try:
@@ -479,6 +497,19 @@ class Operations:
                 raise AdmissionError("failed", str(error)) from error
             raise
         return job
+
+    def _admitted(self, request: messages.Admit, slots: int, at: tuple[str, ...]) -> Job:
+        """Has a job admitted, where it is in a tree of processes by the one above first. Raises AdmissionError, NotYet."""
+        name, part = request.job, self.tree.part(request) if self.tree else None
+        if part is None or part.above is None:
+            tree = self.controller.place(name, at, slots)[0] if at else None
+            return self.controller.admit(name, request.workers, slots, request.strict, tree, at, request.check, part=part)
+        try:
+            return self.controller.admit(name, request.workers, part.above.slots, check=part.above.check, rule=part.above.rule,
+                                         part=part)
+        except AdmissionError as error:  # others have been admitted: nobody may do without the switch now
+            self.fail(name, f"the switch process {os.getpid()} of workers {', '.join(map(str, part.share.workers))}: {error}")
+            raise AdmissionError("failed", str(error)) from error
 
     def _own(self, session: Session, job: str, token: str) -> None:
         """Makes the session's principal the owner, unless the job has one."""
@@ -573,9 +604,22 @@ class Operations:
             raise
         session.released = True
         event(log, logging.INFO, "worker_left", f"worker {worker} of job {job} has left", job=job, worker=worker)
-        for other in [member for member in self.members(job) if member is not session]:
-            other.send({"event": "left", "worker": worker, "pid": session.pid}, [])
+        if not session.child:  # else it has reported each of its workers
+            self.tell_left(job, worker, session.pid)
         self.over(job)
+        return {}
+
+    def tell_left(self, job: str, worker: int, pid: int) -> None:
+        """Tells the other workers of a job that one has left it in peace."""
+        for other in [member for member in self.members(job) if worker not in member.below]:
+            other.send({"event": "left", "worker": worker, "pid": pid}, [])
+        if self.tree:
+            self.tree.left(job, worker)
+
+    def report(self, session: Session, fds: list[int], request: messages.Report) -> dict[str, Any]:
+        if self.tree is None:
+            raise AdmissionError("invalid", "report: only switch processes below report, and this one has none")
+        self.tree.report(session, request)
         return {}
 
     def end(self, session: Session, fds: list[int], request: messages.End) -> dict[str, Any]:
@@ -626,7 +670,7 @@ class Operations:
     def deserted(self) -> bool:
         """Returns True if only the parameter server and clients that may only read are connected."""
         return all(self.upstream and session is self.upstream.session or self.access.role(session.principal) is Role.ANYONE
-                   for session in self.sessions)
+                   or session.looks_on for session in self.sessions)
 
     def gone(self, session: Session, cause: str) -> None:
         """Handles the end of a connection; the other workers of its job get ``cause`` (empty: we ended it)."""
@@ -637,13 +681,17 @@ class Operations:
             self.over(job)
         if not session.job or session.released:
             return
-        if cause and not (session.refused and session.job not in self.controller.jobs):  # then others get the refusal, too
+        known = session.refused and session.job not in self.controller.jobs  # then others get the refusal, too
+        if cause and not known and not (session.child and has_failed(self, session.job)):
             reason = f"worker {session.index} of job {session.job!r} ({session}) is lost: {cause}"
+            if session.child:
+                reason = (f"the switch process {session.child} of workers {', '.join(map(str, session.below))} of job "
+                          f"{session.job!r} is lost: {cause}")
             if self._switch_died(session.job, session.index):
                 reason += "; it ran the job's switch, whose sums nobody can vouch for any more"
             event(log, logging.WARNING, "worker_lost", reason, job=session.job, worker=session.index, process=session.pid,
                   reason=cause)
-            self.fail(session.job, reason, session.index)
+            self.fail(session.job, reason, session.below or (session.index,))
         self.over(session.job)
 
     def _switch_died(self, job: str, worker: int) -> bool:
@@ -651,14 +699,17 @@ class Operations:
         admitted = self.controller.jobs.get(job) if self.run_by_workers.get(job) else None
         return admitted is not None and self.shared is not None and self.shared.died_with(admitted.number, worker)
 
-    def fail(self, job: str, reason: str, lost: int | None = None) -> None:
-        """Fails the job: its workers get the reason, and are hung up after GRACE, so that results in flight arrive. ``lost``: the
-        worker that has ended."""
+    def fail(self, job: str, reason: str, lost: Sequence[int] = ()) -> None:
+        """Fails the job: its workers get the reason, and are hung up after GRACE, so that results in flight arrive. ``lost``:
+        workers that have ended."""
         self.remember_failure(job, self.tokens.get(job, ""), reason)
         event(log, logging.WARNING, "job_failed", f"job {job} has failed: {reason}", job=job, reason=reason)
         for member in self.members(job):
-            member.send({"event": "failed", "reason": reason} | ({} if lost is None else {"lost": lost}), [])
+            for worker in lost or (None,):
+                member.send({"event": "failed", "reason": reason} | ({} if worker is None else {"lost": worker}), [])
             member.hang_up_at = member.hang_up_at or time.monotonic() + GRACE
+        if self.tree:
+            self.tree.failed(job, reason, lost)
 
     def remember_failure(self, job: str, token: str, reason: str) -> None:
         """Keeps the reason for late workers of the job; without a token for JOINING seconds, and no longer than its
@@ -686,20 +737,25 @@ class Operations:
         if any(True for _ in self.members(job)) or self.recovery.awaited.get(job):
             return
         nobody_is_late = job in self.recovery.earlier  # who had not come before the controller was started anew cannot join
+        in_peace = not has_failed(self, job)
         self.recovery.forget(job)
         self.leases.pop(job, None)
         self._disown(job)
         self.left.pop(job, None)
         self.run_by_workers.pop(job, None)
         if job not in self.controller.jobs:
+            if self.tree:
+                self.tree.over(job, in_peace)
             return
         ended = self.controller.jobs[job]
-        if nobody_is_late or len(ended.attached) == ended.workers:
+        if nobody_is_late or ended.is_complete:
             self.failures.forget((job, ""))
         self.controller.release(job)
         if self.upstream:
             self.upstream.remove(ended.number)
         self.close_ports(ended)
+        if self.tree:
+            self.tree.over(job, in_peace)
         self.recovery.save_or_later()
         event(log, logging.INFO, "job_over", f"job {job} is over", job=job)
 

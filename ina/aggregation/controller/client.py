@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ina.aggregation import completion, port_kinds
 from ina.aggregation.control_socket.channel import TCP, ChannelClosed, OutOfReach, connect, elsewhere, listen, shown
 from ina.aggregation.control_socket.greeting import Refused, found
-from ina.aggregation.control_socket.messages import Malformed, printable
+from ina.aggregation.control_socket.messages import REASON, Malformed, printable
 from ina.aggregation.control_socket.peers import peer
 from ina.base import paths
 from ina.base.native import lib
@@ -124,13 +124,20 @@ class Client:
         """Returns the connection's descriptor; its hang-up means that the switch process, or the job, has ended."""
         return self._channel.fileno()
 
-    def ping(self) -> dict[str, Any]:
-        return self._call("ping")[0]
+    def ping(self, child: str = "") -> dict[str, Any]:
+        """Returns what runs there. ``child``: the id of this process, if it is a switch process below that goes on asking."""
+        return self._call("ping", **({"child": child} if child else {}))[0]
 
-    def join(self, job: str, worker: int) -> None:
-        """Joins ``job`` as worker ``worker``, without waiting for the reply (attach raises a refusal)."""
+    def join(self, job: str, worker: int, paths: Sequence[str] = (), child: str = "", above: str = "") -> None:
+        """Joins ``job`` as worker ``worker``, without waiting for the reply (attach raises a refusal).
+
+        ``paths``: of all its workers in a tree of switch processes (tree_paths.py); none: there is one switch process. ``child``:
+        the id of this process, a switch process that joins for the workers below it. ``above``: a pass for the job at the tree's
+        other switch processes.
+        """
+        in_tree = {"paths": [*paths], "child": child, "above": above} if paths else {}
         self._send({"op": "join", "job": job, "worker": worker, "token": self.token, "host": self.host,
-                    "wire": lib.INA_WIRE_VERSION})
+                    "wire": lib.INA_WIRE_VERSION, **{key: value for key, value in in_tree.items() if value}})
         self._unanswered += 1
 
     def admit(self, job: str, workers: int, slots: int | None = None, strict: bool = True, check: str = "") -> dict[str, Any]:
@@ -195,6 +202,12 @@ class Client:
     def change_links(self, events: Sequence[str]) -> None:
         """Changes links of a testbed at times from now on, as lines of ina/topology/link_events.py say. Raises ControlError."""
         self._call("links", events=list(events))
+
+    def report(self, left: int | None = None, failed: str = "", lost: int | None = None) -> None:
+        """Tells the switch process above of workers below this one: one has ``left``, or the job has ``failed``, as one was
+        ``lost``. Does not wait for an answer."""
+        self._send({"op": "report", "left": left, "failed": printable(failed)[: REASON.most], "lost": lost})
+        self._unanswered += 1
 
     def release(self) -> None:
         """Leaves the job without failing it."""

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ina.aggregation import protocols
+from ina.aggregation.controller.client import Attachment
 from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.shared_switches import SharedSwitches
 from ina.aggregation.controller.switch_host import Summary
 from ina.aggregation.controller.switch_setup import make_switch
-from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
+from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug, frames_for, open_switch_port, open_worker_port
 from ina.aggregation.entries import ANNOTATION, JobProgram, Sizes, programs, recognise
 from ina.aggregation.port_kinds import LOCAL, Control
 from ina.aggregation.worker import SERVER, SWITCH
@@ -58,6 +59,7 @@ class EmbeddedSwitch:
     links = None  # its ports end at processes
     outlives = False
     tags = True  # it can check those of frames
+    in_trees = True  # other switch processes may be above and below
     packet_lifetime = 0.0  # no packet is older than the switch
 
     def __init__(self, program: Path, defines: dict[str, str], switch: Switch | None = None):
@@ -99,6 +101,19 @@ class EmbeddedSwitch:
 
     def open_server_port(self, kind: str, pid: int, name: str) -> tuple[str, Plug]:
         return "s1", self._open(kind, SERVER, SERVER_FRAMES)
+
+    def open_above(self, attachment: Attachment) -> int:
+        """Opens the port of a job towards the switch process above, which has offered it; returns its number. Raises OSError,
+        ValueError."""
+        number = self._take_number()
+        port = open_worker_port(attachment)
+        try:
+            self.switch.add_port(number, port.handle)
+        except BaseException:
+            port.close()
+            raise
+        self._ports[number] = port
+        return number
 
     def _take_number(self) -> int:
         """Returns the number of a free port: one that has been free for long. Raises ValueError."""

@@ -31,8 +31,8 @@ from urllib.parse import unquote
 
 from ina.aggregation.control_socket import messages
 from ina.aggregation.control_socket.messages import MAX_REQUEST
-from ina.aggregation.controller.api import NotYet, Operations, Session, explain
-from ina.aggregation.controller.job_records import AdmissionError
+from ina.aggregation.controller.api import Operations, Session, explain
+from ina.aggregation.controller.job_records import AdmissionError, NotYet
 
 MAX_HEAD = 1 << 13  # bytes that are parsed of a client before it has sent a token
 NO_TOKEN = "a token is needed: ina.token of the user who started this (ina/base/tokens.py), in Authorization: Bearer TOKEN"

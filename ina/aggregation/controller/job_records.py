@@ -22,10 +22,15 @@ class AdmissionError(Exception):
         self.code = code
 
 
+class NotYet(Exception):
+    """A request must wait; the message says for what."""
+
+
 @dataclass
 class Branch:
     """A job at one switch. ``seats``: its children there, by child's number: the worker's number in the job, or the name of a
-    switch below; ``workers``: all below it; ``attached``: children whose entries are written, by number."""
+    switch below; ``workers``: all below it; ``attached``: children whose entries are written, by number. ``below``: the workers
+    below switch processes that attach as workers do (in_tree.py), by the name that their seat has."""
 
     switch: str
     slot_base: int
@@ -33,6 +38,13 @@ class Branch:
     workers: tuple[int, ...]
     parent: Parent | None = None
     attached: dict[int, Child] = field(default_factory=dict)
+    below: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def seats_by_worker(self) -> dict[int, int]:
+        """Seats of those that attach, by worker's number: of a switch process that of the lowest worker below it."""
+        firsts = [self.below[child][0] if isinstance(child, str) and child in self.below else child for child in self.seats]
+        return {worker: seat for seat, worker in enumerate(firsts) if isinstance(worker, int)}
 
     @property
     def children(self) -> list[Child]:
@@ -43,7 +55,8 @@ class Branch:
 class Job:
     """One admitted job. ``slots`` at each of its switches; ``incarnation`` and ``life``: job_incarnations.py. ``branches``: by
     switch, the root first. ``addresses``: of its workers in order, as frames have them. ``hosts``: of its workers in order, empty
-    where the one switch takes workers at any port. ``check``: of protocols.CHECKS. ``rule``: of completion."""
+    where the one switch takes workers at any port. ``check``: of protocols.CHECKS. ``rule``: of completion. ``given_key``: that
+    of its workers, hexadecimal, where the switch process above has made it."""
 
     name: str
     number: int
@@ -59,6 +72,7 @@ class Job:
     check: str = "off"
     rule: str = completion.DEFAULT
     secret: str = field(default="", repr=False)  # hexadecimal; "": its workers need no key
+    given_key: str = field(default="", repr=False)
 
     @property
     def group(self) -> int:
@@ -75,9 +89,19 @@ class Job:
 
     @property
     def attached(self) -> dict[int, Child]:
-        """Workers that are attached, by number."""
-        seated = ((branch.seats[i], child) for branch in self.branches.values() for i, child in branch.attached.items())
-        return dict(sorted((worker, child) for worker, child in seated if isinstance(worker, int)))
+        """Workers that are attached, by number; the lowest one of each switch process below that is."""
+        return dict(sorted((worker, branch.attached[seat]) for branch in self.branches.values()
+                           for worker, seat in branch.seats_by_worker.items() if seat in branch.attached))
+
+    @property
+    def in_process_tree(self) -> bool:
+        """True if switch processes above or below sum for it, too."""
+        return self.tree is None and any(branch.below or len(branch.workers) < self.workers for branch in self.branches.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all that attach here have done so."""
+        return len(self.attached) == sum(len(branch.seats_by_worker) for branch in self.branches.values())
 
     def check_worker(self, worker: int) -> None:
         """Raises AdmissionError: the job has no worker of this number."""
@@ -86,12 +110,14 @@ class Job:
 
     def branch_of(self, worker: int) -> Branch:
         """Returns the branch that sums a worker's packets first."""
-        return next(branch for branch in self.branches.values() if worker in branch.seats)
+        return next(branch for branch in self.branches.values() if worker in branch.seats_by_worker)
 
     @property
     def key(self) -> bytes:
         """The key of its workers and its parameter server, b"": they need none. Each incarnation has its own, as packets are
         numbered anew."""
+        if self.given_key:
+            return bytes.fromhex(self.given_key)
         number = self.incarnation.to_bytes(4, "big")
         return hashlib.blake2s(number, key=bytes.fromhex(self.secret), digest_size=16).digest() if self.secret else b""
 

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from ina import __version__
 from ina.aggregation.control_socket import liveness
-from ina.aggregation.control_socket.channel import ChannelClosed, listen
+from ina.aggregation.control_socket.channel import ChannelClosed, elsewhere, listen
 from ina.aggregation.control_socket.connection import CHUNK, UNREAD, Connection
 from ina.aggregation.control_socket.greeting import MOST, Callee, Refused
 from ina.aggregation.control_socket.peers import address_of_peer, peer
@@ -41,9 +41,11 @@ from ina.aggregation.controller import http, metrics_door
 from ina.aggregation.controller.access import NOBODY, Access, Principal, Role
 from ina.aggregation.controller.api import DEFAULT_SLOTS, Operations, Session
 from ina.aggregation.controller.metrics_door import MetricsDoor
+from ina.aggregation.controller.process_tree import ProcessTree
 from ina.aggregation.controller.ps_client import PsClient
 from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
+from ina.aggregation.entries import JobProgram
 from ina.base import logs, notices, signals, tokens
 from ina.base.bounds import whole
 from ina.base.cc import BuildError
@@ -84,18 +86,19 @@ class Server:
     """Serves one listening socket until its starter and all clients are gone.
 
     ``failure``: why there is no switch; then it is the reply to every request. ``starts_server``: start the parameter server
-    here, if the protocol needs one. ``state``, ``access`` and ``tags``: as Operations's. ``token``: the socket's, required where
-    other machines reach it. ``manager``: is told when workers can attach, and of the end. ``metrics``: a socket for Prometheus.
+    here, if the protocol needs one. ``state``, ``access``, ``tags`` and ``tree``: as Operations's. ``token``: the socket's,
+    required where other machines reach it. ``manager``: is told when workers can attach, and of the end. ``metrics``: a socket
+    for Prometheus.
     Raises ValueError: it has no token.
     """
 
     def __init__(self, listener: socket.socket, host: SwitchHost | None, starter_fd: int = -1, starter_pidfd: int = -1,
                  failure: str = "", job_slots: int = DEFAULT_SLOTS, starts_server: bool = False, state: StateFile | None = None,
                  access: Access | None = None, token: str = "", tags: bool = True, manager: ServiceManager | None = None,
-                 metrics: MetricsDoor | None = None):
+                 metrics: MetricsDoor | None = None, tree: ProcessTree | None = None):
         if listener.family != socket.AF_UNIX and not token:
             raise ValueError("other machines reach this socket: it needs a token (ina/base/tokens.py)")
-        self.service = Operations(host, failure, job_slots, state, access, tags)
+        self.service = Operations(host, failure, job_slots, state, access, tags, tree)
         self.listener, self.host, self._token, self.metrics = listener, host, token, metrics
         self.clients: dict[Connection, Client] = {}
         self.hurried: set[Client] = set()  # clients with a time limit
@@ -115,6 +118,8 @@ class Server:
             self.selector.register(starter_pidfd, selectors.EVENT_READ, lambda: self._starter_gone(starter_pidfd))
         if self.service.works and (links := self.service.links.fileno()) >= 0:
             self.selector.register(links, selectors.EVENT_READ, lambda: None)  # wakes `tick`
+        if self.service.tree:
+            self.selector.register(self.service.tree.fileno(), selectors.EVENT_READ, lambda: None)
         if host is not None:
             values = host.describe()["values"]
             self.service.upstream = PsClient(self.service.controller, values,
@@ -174,6 +179,8 @@ class Server:
             self.metrics.listener.close()
         if self._reserve >= 0:
             os.close(self._reserve)
+        if self.service.tree:
+            self.service.tree.close()
         if self.service.upstream:
             self.service.upstream.close()
         if self.host:
@@ -461,6 +468,8 @@ def parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve /metrics for Prometheus there")
     parser.add_argument("--metrics-token-file", type=Path, metavar="FILE", help="file with the token that /metrics needs")
     parser.add_argument("--job-slots", type=whole(1, 8192), default=DEFAULT_SLOTS, help="slots of a job that asks for no number")
+    parser.add_argument("--parent", default="", help="socket of the switch process above this one")
+    parser.add_argument("--parent-token-file", type=Path, metavar="FILE", help="file with its token (default: clients')")
     parser.add_argument("--no-tags", action="store_true", help="frames of workers on other machines have no tags")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     parser.add_argument("--log-level", type=whole(0, logging.CRITICAL + 1), help="level of Python's logging (default: by -v)")
@@ -491,11 +500,13 @@ def main(
     door = metrics_door.opened(args.metrics, args.name or "", args.metrics_token_file, token) if args.metrics else None
 
     host: SwitchHost | None = None
+    tree: ProcessTree | None = None
     failure, starts_server = "", True
     try:
         program, defines = Path(args.program), dict(d.partition("=")[::2] for d in args.defines)
         with _notices(args):
             host, starts_server = make(program, defines, args)
+        tree = _tree(host, args) if args.parent else None
     except Exception as error:  # the reply to every client's request
         failure = f"the switch process cannot run {args.program}: {reason(error)}"
         log.error("%s", failure, exc_info=not isinstance(error, (BuildError, CompileError, ValueError, OSError)))
@@ -503,7 +514,7 @@ def main(
             listener.close()
             return 1
     server = Server(listener, host, args.starter_fd, _watched(args.starter_pid), failure, args.job_slots,
-                    starts_server=starts_server, token=token, tags=not args.no_tags, manager=manager, metrics=door)
+                    starts_server=starts_server, token=token, tags=not args.no_tags, manager=manager, metrics=door, tree=tree)
     if door and host:
         metrics_door.prepare(server.service)
     # A signal ends the process at once: clients see the hang-up.
@@ -522,6 +533,20 @@ def main(
         event(log, logging.INFO, "stopping", f"process {os.getpid()} ends", jobs=jobs)
         server.close()
     return 1 if failure else 0
+
+
+def _tree(host: SwitchHost, args: argparse.Namespace) -> ProcessTree:
+    """Returns the place of this process below another one. Raises ControlError: that does not answer; ValueError, TokenError."""
+    program = getattr(host, "job_program", None)
+    if not getattr(host, "in_trees", False) or not isinstance(program, JobProgram):
+        raise ValueError(f"--parent {args.parent}: this process runs no switch of its own that could be below another one")
+    if program.needs_server or not program.trees:
+        why = "has a parameter server" if program.needs_server else "sums at one switch"
+        raise ValueError(f"--parent {args.parent}: the protocol {program.title} {why}: expected one with trees, such as switchml")
+    access = tokens.read(args.parent_token_file) if args.parent_token_file else ""
+    if elsewhere(args.parent) and not access:
+        access = tokens.find()
+    return ProcessTree(host, args.parent, access)
 
 
 def _notices(args: argparse.Namespace) -> AbstractContextManager[None]:

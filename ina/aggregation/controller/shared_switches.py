@@ -53,7 +53,8 @@ class SharedSwitches:
     def takes(self, job: Job, uid: int | None, pid: int) -> bool:
         """Tells whether a worker of the job, process ``pid`` of user ``uid``, may run its switch: the user of this process, who
         sees the same files, the compiled program's among them (its cache may have been emptied since it was loaded)."""
-        fits = not self.unfit and job.tree is None and job.workers <= SEATS and os.path.exists(self._loaded.path)
+        alone = job.tree is None and not job.in_process_tree
+        fits = not self.unfit and alone and job.workers <= SEATS and os.path.exists(self._loaded.path)
         return fits and uid == os.geteuid() and _same_files(pid)
 
     def open(self, job: Job, worker: int) -> Plug:

@@ -134,4 +134,5 @@ def _branch(data: dict[str, Any]) -> Branch:
         Parent(parent["port"], Address(**parent["address"]), Address(**parent["own"])) if parent else None,
         {int(seat): Child(child["index"], child["port"], Address(**child["address"]), tuple(child["workers"]))
          for seat, child in attached.items()},
+        {name: tuple(workers) for name, workers in data.get("below", {}).items()},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -26,11 +26,12 @@ class Listening(NamedTuple):
 
 
 @contextmanager
-def listening(*options: str, **environment: str) -> Iterator[Listening]:
-    """A switch process for workers, which is ready."""
+def listening(*options: str, at: str = "", main: Sequence[str] = ("-m", "ina.cli"), **environment: str) -> Iterator[Listening]:
+    """A switch process for workers, which is ready. ``at``: its name, default: a free port; ``main``: Python's arguments for
+    `ina`."""
     tiers.several_processes("starts a switch process")
-    name = free_tcp_name()
-    command = [sys.executable, "-m", "ina.cli", "switch", "run", "-DVALUES=64", "--listen", name.removeprefix("tcp:"), *options]
+    name = at or free_tcp_name()
+    command = [sys.executable, *main, "switch", "run", "-DVALUES=64", "--listen", name.removeprefix("tcp:"), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=os.environ | {"INA_TOKEN": TOKEN} | environment)
     try:
