@@ -52,10 +52,13 @@ def test_a_pipe_hears_of_a_start_and_of_a_step_that_take_long(clock):
                 clock.now += 0.25
                 bar.waiting()
             if begins:
-                bar.update(1, 2, "loss 2.000")
+                bar.update(1, 3, "loss 2.000")
+        clock.now += 3
+        bar.update(2, 3, "loss 1.000")
+        bar.waiting()
     assert out.getvalue().splitlines() == [
-        "ina (P4 switch): starting, 4 s", "ina (P4 switch): starting, 8 s", "ina (P4 switch): 1 of 2 steps, loss 2.000, 3 s ago",
-        "ina (P4 switch): 1 of 2 steps, loss 2.000, 7 s ago"]
+        "ina (P4 switch): starting, 4 s", "ina (P4 switch): starting, 8 s", "ina (P4 switch): 1 of 3 steps, loss 2.000, 3 s ago",
+        "ina (P4 switch): 1 of 3 steps, loss 2.000, 7 s ago", "ina (P4 switch): 2 of 3 steps, loss 1.000"]
 
 
 @pytest.mark.fast

@@ -81,8 +81,11 @@ class Steps:
         if self._keeper:
             self._keeper.due()
         if not self._console.is_terminal and self._due():
-            seconds = f"{time.monotonic() - self._heard:.0f} s"
-            text = f"{self._last}, {seconds} ago" if self._last else f"{self._name}: starting, {seconds}"
+            seconds = time.monotonic() - self._heard
+            if self._last and seconds < 1:
+                self._say()
+                return
+            text = f"{self._last}, {seconds:.0f} s ago" if self._last else f"{self._name}: starting, {seconds:.0f} s"
             self._console.print(text, highlight=False)
             self._said = self._last
 
