@@ -340,14 +340,16 @@ def show(findings: Iterable[Finding], as_json: bool) -> int:
     colours = {GOOD: "green", WARNING: "yellow", BAD: "red", FACT: "blue"}
     if not as_json:
         from rich.console import Console
+        from rich.markup import escape
 
         console = Console(highlight=False)
     for finding in findings:
         shown.append(finding)
         if not as_json:
-            console.print(f"[{colours[finding.verdict]}]{finding.verdict:8}[/] {finding.what:18} {finding.found}", soft_wrap=True)
+            text = escape(f"{finding.what:18} {finding.found}")  # names of jobs, for instance, are others'
+            console.print(f"[{colours[finding.verdict]}]{finding.verdict:8}[/] {text}", soft_wrap=True)
             if finding.advice:
-                console.print(f"{'':27} [dim]-> {finding.advice}[/]", soft_wrap=True)
+                console.print(f"{'':27} [dim]-> {escape(finding.advice)}[/]", soft_wrap=True)
     if as_json:
         json.dump([dataclasses.asdict(finding) for finding in shown], sys.stdout, indent=1)
         print()

@@ -72,7 +72,7 @@ def look(switch: ProcessSwitch, timeout: float) -> Running | None:
             if wire != own:
                 older = "this one" if type(wire) is int and wire > own else "the switch process"
                 where = "here" if older == "this one" else "on its machine"
-                raise DeploymentError(f"{_at(switch)} speaks wire version {wire or '1'}, ina here {own}: "
+                raise DeploymentError(f"{_at(switch)} speaks wire version {printable(str(wire or 1))}, ina here {own}: "
                                       f"{older} is older: upgrade ina {where}")
             jobs = {name: job["workers"] for name, job in client.ask("jobs")["jobs"].items()}
     except (ControlError, KeyError, TypeError, AttributeError) as error:
@@ -109,7 +109,7 @@ def check(d: Processes, switch: ProcessSwitch, running: Running) -> None:
 
 @dataclass(frozen=True)
 class Intent:
-    """What is to be done about a switch process. `running`: it is there, and nothing is; `words`: the command to start it."""
+    """Plan for a switch process. `running`: it is there, and nothing is to be done; `words`: the command that starts it."""
 
     switch: ProcessSwitch
     running: Running | None
@@ -165,7 +165,9 @@ def up(
                 raise DeploymentError(f"{_at(intent.switch)}: {where} says that it runs, but nobody listens there")
             check(d, intent.switch, running)
             say(f"{_at(intent.switch)} runs: {where}")
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            say(f"interrupted: what was starting may still come up; ina deploy {d.path} --status says so, --down ends it")
         end(started, timeout)
         raise
     return started

@@ -24,6 +24,7 @@ from ina.base.native import lib  # noqa: E402
 from ina.base.settings import ConfigError  # noqa: E402
 from ina.cli import main  # noqa: E402
 from ina.lab.deployment import deployment, switch_processes  # noqa: E402
+from ina.lab.doctor.machine import BAD, Finding, show  # noqa: E402
 from ina.worlds.deployed import processes  # noqa: E402
 from ina.worlds.deployed.deployable import DeploymentError  # noqa: E402
 
@@ -287,6 +288,12 @@ def test_a_file_without_either_table_and_options_that_do_not_fit_are_refused(fil
     file.write_text(file.read_text().partition("[process]")[0])
     assert main(["deploy", str(file)]) == 2
     assert "there is no table [tofino] or [process]" in capsys.readouterr().err
+
+
+def test_names_of_others_are_no_markup(capsys):
+    assert show([Finding(BAD, "sums", "1 job: a[/] [red]b [tofino] (2 workers)", "see [process]")], False) == 1
+    out = capsys.readouterr().out
+    assert "1 job: a[/] [red]b [tofino] (2 workers)" in out and "-> see [process]" in out
 
 
 def test_the_file_of_the_docs_is_one(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -111,7 +110,7 @@ def test_what_remains_and_what_grows_is_wrong(tmp_path, monkeypatch, remains, gr
 @pytest.mark.fast
 def test_growth_is_what_stays_and_no_peak(monkeypatch):
     switch = object.__new__(soak_servers.Switch)
-    begin = time.monotonic()
+    begin = 100.0
     switch.memory = [(begin + i, size << 20) for i, size in enumerate((90, 10, 12, 11, 50, 13, 40, 12))]
     assert switch.grown(begin + 1) == 0 and switch.grown(begin + 6) == 0
     switch.memory += [(begin + 10 + i, size << 20) for i, size in enumerate((40, 41, 60))]
