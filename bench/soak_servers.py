@@ -45,7 +45,7 @@ JOBS = 3  # at a time
 READY, ENDED = 120.0, 60.0  # s: for a switch process, which may compile its program; for a job after all its events
 LIVES = (8.0, 20.0)  # s that the second switch process lives, at least and at most
 # Bytes that memory may grow; numbers that may remain; s until all ranks have heard of a lost one.
-LIMITS = {"memory": 8 << 20, "descriptors": 0, "jobs": 0, "ports": 0, "told": 10.0}
+LIMITS = {"memory": 8 << 20, "descriptors": 0, "jobs": 0, "ports": 0, "delay": 10.0}
 FORKS = multiprocessing.get_context("forkserver")  # imports once, so that most of the time is sums
 FORKS.set_forkserver_preload(["bench.soak_rank"])
 
@@ -143,13 +143,13 @@ class Switch:
 
 @dataclass
 class Job:
-    """A job that runs. ``life``: of its switch, when it began; ``bad``: how its rank ``culprit`` ends, "": none does."""
+    """A job that runs. ``life``: of its switch, when it began; ``bad``: how its rank ``victim`` ends, "": none does."""
 
     name: str
     switch: Switch
     life: int
     bad: str
-    culprit: int
+    victim: int
     processes: list[Any]  # of multiprocessing
     results: list[Path]
     begun: float
@@ -167,7 +167,7 @@ class Report:
     forged: int = 0
     strangers: Counter[str] = field(default_factory=Counter)
     restarts: int = 0
-    told: float = 0.0  # s, the longest from a bad end until the last other rank had ended
+    delay: float = 0.0  # s, the longest from a bad end until the last other rank had ended
     growth: dict[str, dict[str, int]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -244,17 +244,17 @@ class Soak:
         self.number += 1
         rng, switch = self.rng, self.rng.choice(ready)
         ranks, bad = rng.randint(2, 4), rng.choice(("", "", *ENDS[1:]))
-        name, seed, culprit = f"job {self.number}", rng.randrange(1 << 30), rng.randrange(ranks) if bad else -1
+        name, seed, victim = f"job {self.number}", rng.randrange(1 << 30), rng.randrange(ranks) if bad else -1
         token, rounds, forges = secrets.token_hex(8), rng.randint(2, 40), rng.randrange(ranks) if rng.random() < 0.5 else -1
         passed = tokens.pass_for(self.token, token)
         processes, results = [], []
         for rank in range(ranks):
             about = Rank(switch.address, name, token, passed if rank else self.token, rank, ranks, rounds, seed,
-                         bad if rank == culprit else "leave", rank == forges)
+                         bad if rank == victim else "leave", rank == forges)
             results.append(self.folder / f"{self.number}-{rank}.json")
             processes.append(FORKS.Process(target=soak_rank.main, args=(about, results[-1]), daemon=True))
             processes[-1].start()
-        self.running.append(Job(name, switch, switch.lives, bad, culprit, processes, results, time.monotonic()))
+        self.running.append(Job(name, switch, switch.lives, bad, victim, processes, results, time.monotonic()))
 
     def _collect(self) -> None:
         now = time.monotonic()
@@ -279,7 +279,7 @@ class Soak:
             status, text = process.exitcode, path.read_text() if path.exists() else ""
             process.close()
             path.unlink(missing_ok=True)
-            if rank == job.culprit and status == -signal.SIGKILL:
+            if rank == job.victim and status == -signal.SIGKILL:
                 continue
             if not text:
                 report.errors.append(f"{job.name}: rank {rank} ended with status {status} and no result: see its error above")
@@ -297,13 +297,13 @@ class Soak:
             if not restarted:
                 report.errors.append(f"{job.name} at {job.switch.name} should have ended in peace: {failures}")
         if job.bad and not restarted:
-            report.told = max(report.told, told := max(job.ended.values()) - job.ended[job.culprit])
-            if told > LIMITS["told"]:
-                report.errors.append(f"{job.name}: ranks heard of a lost one {told:.1f} s later; expected {LIMITS['told']:g} s "
+            report.delay = max(report.delay, delay := max(job.ended.values()) - job.ended[job.victim])
+            if delay > LIMITS["delay"]:
+                report.errors.append(f"{job.name}: ranks heard of a lost one {delay:.1f} s later; expected {LIMITS['delay']:g} s "
                                      "at most")
             silent = len(job.processes) - 1 - len(failures)
             if silent:
-                report.errors.append(f"{job.name}: {silent} ranks did not hear that rank {job.culprit} was lost by {job.bad}")
+                report.errors.append(f"{job.name}: {silent} ranks did not hear that rank {job.victim} was lost by {job.bad}")
         report.jobs[end] += 1
 
     def _restart(self) -> None:
@@ -392,7 +392,7 @@ def rows(report: Report) -> Iterator[tuple[str, str, str]]:
     for kind, count in sorted(report.strangers.items()):
         yield f"strangers: {kind}", str(count), ""
     yield "restarts of a switch process", str(report.restarts), ""
-    yield "s until all ranks heard of a lost one, at most", f"{report.told:.1f}", f"{LIMITS['told']:g}"
+    yield "s until all ranks heard of a lost one, at most", f"{report.delay:.1f}", f"{LIMITS['delay']:g}"
     for name, growth in report.growth.items():
         for what, count in growth.items():
             limit = LIMITS.get(what, 0)

@@ -157,8 +157,8 @@ def test_a_process_of_its_operator_is_taken_where_it_is_what_the_file_says(file,
 def test_versions_that_differ_say_which_side_is_older(file, wire, words, monkeypatch, capsys):
     with listening() as other:
         change(file, switch_processes(file).switches[0].listen, other.name.removeprefix("tcp:"))
-        told = processes.Client.ping
-        monkeypatch.setattr(processes.Client, "ping", lambda client: told(client) | {"wire": wire})
+        ping = processes.Client.ping
+        monkeypatch.setattr(processes.Client, "ping", lambda client: ping(client) | {"wire": wire})
         assert main(["deploy", str(file), "--dry-run"]) == 1
         assert f"speaks wire version {wire}, ina here {lib.INA_WIRE_VERSION}: {words}" in capsys.readouterr().err
 

@@ -55,17 +55,17 @@ class Ended:
         pass
 
 
-def judged(folder, *results, bad="", culprit=-1, life=1, late=0.5):
-    """The errors of a job whose ranks have ended so; the culprit with a kill, and the others ``late`` seconds after it."""
+def judged(folder, *results, bad="", victim=-1, life=1, late=0.5):
+    """The errors of a job whose ranks have ended so; the victim with a kill, and the others ``late`` seconds after it."""
     soak = soak_servers.Soak(1, 1, folder, lambda text: None)
     paths, processes, ended = [], [], {}
     for rank, result in enumerate(results):
         paths.append(folder / f"{rank}.json")
         if result is not None:
             paths[-1].write_text(json.dumps({"sums": 3, "wrong": 0, "forged": 0, "failure": ""} | result))
-        processes.append(Ended(-signal.SIGKILL if rank == culprit else 0))
-        ended[rank] = 100.0 + (0 if rank == culprit else late)
-    soak._judge(soak_servers.Job("job 1", Switch(), life, bad, culprit, processes, paths, 99.0, ended))
+        processes.append(Ended(-signal.SIGKILL if rank == victim else 0))
+        ended[rank] = 100.0 + (0 if rank == victim else late)
+    soak._judge(soak_servers.Job("job 1", Switch(), life, bad, victim, processes, paths, 99.0, ended))
     return soak.report.errors
 
 
@@ -79,10 +79,10 @@ LOST = {"failure": "JobError: worker 1 is lost"}
     (({}, LOST), {}, "should have ended in peace"),
     (({}, LOST), {"life": 0}, None),
     (({}, None), {}, "rank 1 ended with status 0 and no result"),
-    ((LOST, None, LOST), {"bad": "kill", "culprit": 1}, None),
-    ((LOST, None, {}), {"bad": "kill", "culprit": 1}, "1 ranks did not hear that rank 1 was lost by kill"),
-    ((LOST, None, LOST), {"bad": "reset", "culprit": 1, "late": 11.0}, "ranks heard of a lost one 11.0 s later; expected 10 s"),
-    ((LOST, None, LOST), {"bad": "kill", "culprit": 1, "late": 11.0, "life": 0}, None),
+    ((LOST, None, LOST), {"bad": "kill", "victim": 1}, None),
+    ((LOST, None, {}), {"bad": "kill", "victim": 1}, "1 ranks did not hear that rank 1 was lost by kill"),
+    ((LOST, None, LOST), {"bad": "reset", "victim": 1, "late": 11.0}, "ranks heard of a lost one 11.0 s later; expected 10 s"),
+    ((LOST, None, LOST), {"bad": "kill", "victim": 1, "late": 11.0, "life": 0}, None),
 ])
 def test_a_job_that_ends_otherwise_than_it_should_is_wrong(tmp_path, results, more, words):
     errors = judged(tmp_path, *results, **more)
