@@ -41,16 +41,25 @@ def reaches(name: str, places: Sequence[Place]) -> bool:
         place.kernel == places[0].kernel and (place.network == places[0].network or "/" in name) for place in places)
 
 
-def own_address(settings: Settings, host: str) -> str:
-    """Returns the address by which ranks on other machines reach this one: that which leads to the store's ``host``, or to what
-    this machine is called. Raises RuntimeError."""
+def address_elsewhere(host: str) -> str:
+    """Returns the IPv4 address from which this machine sends to ``host``; "": that is here, or nowhere."""
+    try:
+        ip = address_towards(host) if host else ""
+    except OSError:
+        return ""
+    return ip if ip and not ipaddress.ip_address(ip).is_loopback else ""
+
+
+def own_address(settings: Settings, host: str, others: Sequence[str] = ()) -> str:
+    """Returns the address by which ranks on other machines reach this one: that which leads to the store's ``host``, to what this
+    machine is called, or to one of the ``others``, addresses of ranks elsewhere. Raises RuntimeError."""
     if settings.listen:
         try:
             return address_of(settings.listen)
         except (OSError, ValueError) as error:
             raise RuntimeError(f"ina: INA_LISTEN={settings.listen}: {getattr(error, 'strerror', None) or error}") from None
     tried = {}
-    for name in filter(None, (host, os.environ.get("MASTER_ADDR"), socket.gethostname())):
+    for name in filter(None, (host, os.environ.get("MASTER_ADDR"), socket.gethostname(), *others)):
         try:
             ip = address_towards(name)
         except OSError as error:

@@ -24,7 +24,7 @@ from ina.aggregation import port_kinds, protocols
 from ina.aggregation.control_socket.channel import elsewhere
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
 from ina.backend import switch_names
-from ina.backend.places import Place, host_of, own_address, reaches
+from ina.backend.places import Place, address_elsewhere, host_of, own_address, reaches
 from ina.backend.settings import Options, Settings
 from ina.backend.switch_names import Identity
 from ina.base import tokens
@@ -66,7 +66,8 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
     all reach, and when a rank does not come within ``timeout``.
     """
     place = Place.here()
-    own = {"place": [place.host, place.kernel, place.network], "protocol": settings.protocol, "switch": settings.switch,
+    own = {"place": [place.host, place.kernel, place.network], "address": address_elsewhere(host_of(store)),
+           "protocol": settings.protocol, "switch": settings.switch,
            "runs": [settings.run_by == "ranks", os.geteuid(), os.stat("/proc/self/ns/mnt").st_ino]}
     store.set(f"rank/{rank}", json.dumps(own))
     keys = [f"rank/{i}" for i in range(size)]
@@ -79,7 +80,9 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
     ranks = [json.loads(text) for text in store.multi_get(keys)]
     if rank == 0:
         try:
-            name = acquire(settings, [Place(*each["place"]) for each in ranks], host_of(store))
+            places = [Place(*each["place"]) for each in ranks]
+            others = [each["address"] for each, there in zip(ranks, places, strict=True) if not there.is_with(place)]
+            name = acquire(settings, places, host_of(store), others)
         except Exception as error:
             store.set("switch", json.dumps({"error": str(error)}))
             raise
@@ -129,9 +132,10 @@ def _own_access(name: str) -> str:
     return _processes[name].access if name in _processes else tokens.find()
 
 
-def acquire(settings: Settings, places: Sequence[Place] = (), host: str = "") -> str:
+def acquire(settings: Settings, places: Sequence[Place] = (), host: str = "", others: Sequence[str] = ()) -> str:
     """Returns the socket name of a switch that the ranks at ``places`` reach: a running one (INA_SWITCH), one that this process
-    uses, or a new one. One ``release`` per call. ``host``: that of the store. Raises RuntimeError, ValueError, OSError."""
+    uses, or a new one. One ``release`` per call. ``host``: that of the store; ``others``: addresses of ranks elsewhere.
+    Raises RuntimeError, ValueError, OSError."""
     protocol = settings.protocol or protocols.DEFAULT
     apart = next((each for each in range(len(places)) if not places[each].is_with(places[0])), 0)
     if settings.switch:
@@ -150,7 +154,7 @@ def acquire(settings: Settings, places: Sequence[Place] = (), host: str = "") ->
         # Ranks of one machine are nearer to each other than to any switch elsewhere.
         known = [each for each in _users if _protocols[each] == protocol and elsewhere(each) <= bool(apart)]
         reached = (each for each in known if reaches(each, places) and _answers(each))
-        name = next(reached, "") or _start(settings, protocol, bool(apart), host)
+        name = next(reached, "") or _start(settings, protocol, bool(apart), host, others)
     _users[name] = _users.get(name, 0) + 1
     return name
 
@@ -169,14 +173,14 @@ def _answers(name: str) -> bool:
     return True
 
 
-def _start(settings: Settings, protocol: str, apart: bool, host: str) -> str:
-    """Starts a switch process of the group's own. ``apart``: for ranks on several machines, which reach ``host``. Raises
-    RuntimeError."""
+def _start(settings: Settings, protocol: str, apart: bool, host: str, others: Sequence[str]) -> str:
+    """Starts a switch process of the group's own. ``apart``: for ranks on several machines, which reach ``host``, or are at
+    addresses of ``others``. Raises RuntimeError."""
     if apart and not port_kinds.setting_kind(settings.port or port_kinds.ACROSS).places:
         raise RuntimeError(f"ina: INA_PORT={settings.port} reaches one machine, but the ranks are on several: leave it out, or "
                            f"set INA_PORT={port_kinds.ACROSS}")
     defines = {"VALUES": str(settings.values_at(apart)), "SLOTS": str(settings.pool)}
-    process = SwitchProcess(settings.program, defines, f"tcp:{own_address(settings, host)}:0" if apart else None,
+    process = SwitchProcess(settings.program, defines, f"tcp:{own_address(settings, host, others)}:0" if apart else None,
                             job_slots=settings.slots, notices=not settings.quiet)
     _processes[process.name], _pids[process.name], _protocols[process.name] = process, process.pid, protocol
     _started[process.name] = 0.0

@@ -43,7 +43,7 @@ def test_gloo_listens_where_others_reach_it(tmp_path, master):
     hosts.write_text(f"127.0.0.1 localhost\n127.0.1.1 {socket.gethostname()}\n")
     wrapped = ["unshare", "-m", "sh", "-c", f"mount --bind {hosts} /etc/hosts && exec \"$@\"", "sh", sys.executable, "-c", RANK]
     common = {key: value for key, value in os.environ.items() if key != "GLOO_SOCKET_IFNAME"} | {
-        "WORLD_SIZE": "3", "MASTER_PORT": "29500", "INA_TOKEN_FILE": "/nowhere/ina.token", "INA_LISTEN": "nic"}
+        "WORLD_SIZE": "3", "MASTER_PORT": "29500", "INA_TOKEN_FILE": "/nowhere/ina.token"}
     processes = []
     with servers(2) as places:
         try:
