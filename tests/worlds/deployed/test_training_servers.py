@@ -114,7 +114,7 @@ def on_one_machine(folder: Path, count: int, work: str, **environment: str) -> l
                             **group, **environment) for rank in range(count)])
 
 
-@pytest.mark.parametrize(("example", "count"), [("ddp", 4)])
+@pytest.mark.parametrize(("example", "count"), [("ddp", 4), ("experts", 4)])
 def test_an_example_has_the_losses_of_one_machine_to_the_bit(example, count, tmp_path):
     work, program = f"examples/parallel/{example}.py", ["receivers"] if example == "experts" else []
     alone = on_one_machine(tmp_path, count, work)
@@ -189,6 +189,13 @@ def test_both_ends_of_a_cut_link_say_so(victim, training):
     for rank, reason in training.reasons(since).items():
         assert "its machine has answered nothing for 4 s: it is off, or a link between here and there is cut" in reason, reason
         assert (f"worker {victim} " in reason) == (rank != victim), reason
+
+
+def test_all_ranks_say_that_the_link_of_the_switch_is_cut(training):
+    since = time.monotonic()
+    training.servers[-1].link("down")
+    for reason in training.reasons(since).values():
+        assert re.search("switch process .* is lost .*its machine has answered nothing for 4 s", reason), reason
 
 
 def test_ranks_go_on_after_their_switch_process_was_stopped_for_longer_than_a_cut_link_is(training):
