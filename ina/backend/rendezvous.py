@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ina.aggregation import port_kinds, protocols
 from ina.aggregation.control_socket.channel import elsewhere
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
-from ina.backend import switch_names
+from ina.backend import switch_names, switch_trees
 from ina.backend.places import Place, address_elsewhere, host_of, own_address, reaches
 from ina.backend.settings import Options, Settings
 from ina.backend.switch_names import Identity
@@ -49,7 +49,9 @@ _told: set[str] = set()  # those of which rank 0 of this process's first group t
 class Agreement:
     """The group's switch process (socket name, process id), a word that no other group's job has in its name, and the token that
     shows to the switch process that a process is of the group. ``access``: the pass of the group's job at a socket that other
-    machines reach, else "". ``runs``: the ranks may run the job's switch: all want it, are one user's and see the same files."""
+    machines reach, else "". ``runs``: the ranks may run the job's switch: all want it, are one user's and see the same files.
+    ``paths``: of all ranks in a tree of switch processes (switch_trees.py), where ``switch`` is this rank's; none: there is one.
+    """
 
     switch: str
     pid: int
@@ -57,6 +59,7 @@ class Agreement:
     token: str = field(repr=False)
     access: str = field(repr=False)
     runs: bool
+    paths: tuple[str, ...] = ()
 
 
 def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Agreement:
@@ -68,7 +71,8 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
     place = Place.here()
     own = {"place": [place.host, place.kernel, place.network], "address": address_elsewhere(host_of(store)),
            "protocol": settings.protocol, "switch": settings.switch,
-           "runs": [settings.run_by == "ranks", os.geteuid(), os.stat("/proc/self/ns/mnt").st_ino]}
+           "runs": [settings.run_by == "ranks", os.geteuid(), os.stat("/proc/self/ns/mnt").st_ino],
+           **switch_trees.report(settings.switch, _passes.get(settings.switch, ""))}
     store.set(f"rank/{rank}", json.dumps(own))
     keys = [f"rank/{i}" for i in range(size)]
     try:
@@ -78,11 +82,12 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
         raise RuntimeError(f"ina: ranks {missing} of {size} did not join the group within "
                            f"{timeout.total_seconds():g} s") from None
     ranks = [json.loads(text) for text in store.multi_get(keys)]
+    paths = switch_trees.paths(ranks)
     if rank == 0:
         try:
             places = [Place(*each["place"]) for each in ranks]
             others = [each["address"] for each, there in zip(ranks, places, strict=True) if not there.is_with(place)]
-            name = acquire(settings, places, host_of(store), others)
+            name = acquire(settings, [] if paths else places, host_of(store), others)
         except Exception as error:
             store.set("switch", json.dumps({"error": str(error)}))
             raise
@@ -102,17 +107,30 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
         _pids[name], _started[name], _protocols[name] = chosen["pid"], chosen["started"], chosen["protocol"]
         if chosen["access"]:
             _passes[name] = chosen["access"]
+    if paths and paths[rank] != paths[0]:
+        release(name)
+        name, chosen["access"] = _use(settings.switch), ""  # rank 0's pass is not good here
     with ExitStack() as undo:
         undo.callback(release, name)
-        switch_names.check(store, rank, [report["switch"] for report in ranks], name,
-                           Identity(chosen["pid"], chosen["started"]), chosen["access"], timeout)
+        if not paths:
+            switch_names.check(store, rank, [report["switch"] for report in ranks], name,
+                               Identity(chosen["pid"], chosen["started"]), chosen["access"], timeout)
         for other, report in enumerate(ranks):
             if report["protocol"] not in ("", chosen["protocol"]):
                 raise RuntimeError(f"ina: rank 0 has the protocol {chosen['protocol']!r}, but rank {other} asks for "
                                    f"{report['protocol']!r}; INA_PROTOCOL (or pg_options) must be the same on all ranks")
         undo.pop_all()
-    return Agreement(name, chosen["pid"], chosen["nonce"], chosen["token"], chosen["access"],
-                     ranks[0]["runs"][0] and all(report["runs"] == ranks[0]["runs"] for report in ranks))
+    return Agreement(name, _pids[name], chosen["nonce"], chosen["token"], chosen["access"],
+                     not paths and ranks[0]["runs"][0] and all(report["runs"] == ranks[0]["runs"] for report in ranks), paths)
+
+
+def _use(name: str) -> str:
+    """Notes that a new group uses a switch process that runs already, this rank's in a tree; returns its name. Raises
+    RuntimeError: it does not answer."""
+    if name not in _pids:
+        _learn(name)
+    _users[name] = _users.get(name, 0) + 1
+    return name
 
 
 def _access(name: str) -> dict[str, str]:
@@ -251,7 +269,7 @@ def tell(agreed: Agreement, rank: int, size: int, settings: Settings) -> None:
     _told.add(name)
     if rank or settings.quiet:
         return
-    frames = f"frames by {settings.port_at(name)}"
+    frames = f"frames by {settings.port_at(name)}{switch_trees.shown(agreed.paths)}"
     if name in _processes:
         sizes = f"{settings.values_at(elsewhere(name))} int32 a packet, {settings.slots} slots a job"
         at = f" at {name}" if elsewhere(name) else ""
