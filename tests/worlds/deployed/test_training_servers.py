@@ -172,7 +172,7 @@ def test_ranks_name_a_rank_that_is_killed(victim, training):
     since = time.monotonic()
     training.ranks[victim].process.kill()
     for reason in training.reasons(since, victim).values():
-        assert re.search(rf"worker {victim} .*\(at 10.0.0.{victim + 1}\) is lost: ", reason), reason
+        assert re.search(rf"worker {victim} .*\(the process at 10.0.0.{victim + 1}:\d+\) is lost: ", reason), reason
 
 
 def test_ranks_name_the_switch_process_that_is_killed(training):
