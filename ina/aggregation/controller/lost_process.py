@@ -1,4 +1,4 @@
-"""What has become of a switch process whose connection has ended: it has ended, lives on out of reach, or was replaced.
+"""Fate of a switch process whose connection has ended: it has ended, lives on out of reach, or was replaced.
 
 On this machine the kernel says whether the process lives. Elsewhere the same end of a connection may be that of the process, of
 its machine, or of the way there, so a new connection is tried, and who answers is compared with who was there.

@@ -1,4 +1,4 @@
-"""What the controller remembers of jobs that are over: nobody makes it forget what belongs to others."""
+"""Memory of the controller for jobs that are over: nobody makes it forget what belongs to others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker is told when its connection to a switch process ends: which end it was, and what to do."""
+"""Messages for a worker when its connection to a switch process ends: which end it was, and what to do."""
 
 from __future__ import annotations
 
