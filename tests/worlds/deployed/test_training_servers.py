@@ -114,7 +114,7 @@ def on_one_machine(folder: Path, count: int, work: str, **environment: str) -> l
                             **group, **environment) for rank in range(count)])
 
 
-@pytest.mark.parametrize(("example", "count"), [("ddp", 4), ("experts", 4)])
+@pytest.mark.parametrize(("example", "count"), [("ddp", 4), ("fsdp", 4), ("experts", 4)])
 def test_an_example_has_the_losses_of_one_machine_to_the_bit(example, count, tmp_path):
     work, program = f"examples/parallel/{example}.py", ["receivers"] if example == "experts" else []
     alone = on_one_machine(tmp_path, count, work)
