@@ -216,3 +216,13 @@ def probes(server: Server) -> int:
     text = child.run([*server.inside, "cat", "/proc/net/netstat"], check=True).stdout
     names, values = [line.split() for line in text.splitlines() if line.startswith("TcpExt:")]
     return dict(zip(names[1:], map(int, values[1:]), strict=True))["TCPKeepAlive"]
+
+
+def test_torchrun_alone_trains_on_four_servers(tmp_path):
+    """Nobody names a switch: rank 0 starts one on its server."""
+    with server_network(tmp_path, 4) as servers:
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "4", "--nproc-per-node", "1", "--master-addr",
+                    servers[0].name, "--master-port", "29500"]
+        said = reports([Process(tmp_path, f"launcher{n}", [*server.inside, *torchrun, "--node-rank", str(n), str(RANK), "bytes"],
+                                GLOO_SOCKET_IFNAME=CARD, INA_CODEC="block") for n, server in enumerate(servers)])
+    assert all(each["sums"] > 0 and each["values"] == said[0]["values"] for each in said)
