@@ -218,6 +218,21 @@ def probes(server: Server) -> int:
     return dict(zip(names[1:], map(int, values[1:]), strict=True))["TCPKeepAlive"]
 
 
+def test_a_job_goes_on_while_another_one_at_the_same_switch_process_trains_and_fails(training):
+    *servers, last = training.servers
+    first, second = other = ranks(training.folder, servers[:2], last, "on", name="other", port=29501)
+    with started(*other):
+        for process in other:
+            process.says('"step": 3')
+        second.process.kill()
+        assert first.status() != 0
+        assert "worker 1 " in first.report()["error"], first.report()
+    steps = [len(rank.lines()) for rank in training.ranks]
+    for rank, count in zip(training.ranks, steps, strict=True):
+        until(lambda rank=rank, count=count: len(rank.lines()) > count + 2, f"{rank.name} to go on")
+        assert "error" not in rank.out.read_text(), rank.report()
+
+
 def test_torchrun_alone_trains_on_four_servers(tmp_path):
     """Nobody names a switch: rank 0 starts one on its server."""
     with server_network(tmp_path, 4) as servers:
