@@ -211,6 +211,19 @@ def test_ranks_go_on_after_their_switch_process_was_stopped_for_longer_than_a_cu
         assert "error" not in rank.out.read_text(), rank.report()
 
 
+def test_a_switch_process_in_the_place_of_another_serves_the_ranks_that_start_again(training):
+    """Those that it finds in the middle of a training end with the reason, as no switch has the sums of another."""
+    since = time.monotonic()
+    training.switch.process.kill()
+    training.switch.process.wait()
+    *servers, last = training.servers
+    with switch_process(training.folder, last, name="replacement"):
+        for reason in training.reasons(since).values():
+            assert re.search("switch process .* ended", reason), reason
+        again = ranks(training.folder, servers, last, "bytes", name="again", port=29501)
+        assert all(each["sums"] > 0 for each in reports(again))
+
+
 def probes(server: Server) -> int:
     """Probes of control and other connections that the server's kernel has sent."""
     text = child.run([*server.inside, "cat", "/proc/net/netstat"], check=True).stdout
