@@ -1,4 +1,4 @@
-"""How soon a control connection between machines shows that the other one is out of reach: its link is cut, or it is off.
+"""Signs of life on control connections between machines: one whose link is cut, or that is off, is soon out of reach.
 
 Neither sends a hang-up, so this end asks: the kernel probes a connection on which nothing came, and repeats what was sent and
 not acknowledged. The other machine's kernel answers both, whatever its processes do: one that is stopped, or starved on a busy

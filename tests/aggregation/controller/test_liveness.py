@@ -37,9 +37,9 @@ def test_the_kernel_looks_often_enough_for_the_silence_that_is_set(text, seconds
     assert liveness.silence() == seconds
     with socket.socket() as sock:
         liveness.watch(sock)
-        got = [sock.getsockopt(socket.IPPROTO_TCP, option)
+        values = [sock.getsockopt(socket.IPPROTO_TCP, option)
                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_USER_TIMEOUT)]
-        assert got == [pause, pause, limit]
+        assert values == [pause, pause, limit]
         assert f"answered nothing for {seconds} s" in liveness.verdict(sock)
 
 
@@ -81,7 +81,7 @@ def connected():
 
 
 def ended(sock):
-    """Whether the kernel has ended the connection, or the other end has."""
+    """True once the kernel, or the other end, has ended the connection."""
     poller = select.poll()
     poller.register(sock, select.POLLIN)
     return bool(poller.poll(0))

@@ -97,7 +97,7 @@ def ranks(folder: Path, servers: Sequence[Server], switch: Server, work: str, na
 
 
 def reports(processes: Sequence[Process]) -> list[dict]:
-    """What each says at the end of its work."""
+    """Returns what each says at the end of its work."""
     with started(*processes):
         for process in processes:
             assert process.status() == 0, f"{process.name}: {process.err.read_text()}"
@@ -144,16 +144,16 @@ class Training:
         self.folder, self.servers, self.switch, self.ranks = folder, servers, switch, processes
 
     def reasons(self, since: float, *without: int) -> dict[int, str]:
-        """What each rank, but for those ``without``, says of its end; it ends by itself."""
-        said = {}
+        """Returns what each rank, but for those ``without``, says of its end; it ends by itself."""
+        reasons = {}
         for number, process in enumerate(self.ranks):
             if number not in without:
                 assert process.status() != 0
                 report = process.report()
                 assert "error" in report, f"{process.name} ended without a reason: {process.err.read_text()}"
-                said[number] = report["error"]
+                reasons[number] = report["error"]
                 print(f"rank {number} after {report['at'] - since:.2f} s: {report['error'].splitlines()[0]}")
-        return said
+        return reasons
 
 
 @pytest.fixture
@@ -251,6 +251,6 @@ def test_torchrun_alone_trains_on_four_servers(tmp_path):
     with server_network(tmp_path, 4) as servers:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "4", "--nproc-per-node", "1", "--master-addr",
                     servers[0].name, "--master-port", "29500"]
-        said = reports([Process(tmp_path, f"launcher{n}", [*server.inside, *torchrun, "--node-rank", str(n), str(RANK), "bytes"],
-                                GLOO_SOCKET_IFNAME=CARD, INA_CODEC="block") for n, server in enumerate(servers)])
-    assert all(each["sums"] > 0 and each["values"] == said[0]["values"] for each in said)
+        apart = reports([Process(tmp_path, f"launcher{n}", [*server.inside, *torchrun, "--node-rank", str(n), str(RANK), "bytes"],
+                                 GLOO_SOCKET_IFNAME=CARD, INA_CODEC="block") for n, server in enumerate(servers)])
+    assert all(each["sums"] > 0 and each["values"] == apart[0]["values"] for each in apart)
