@@ -72,15 +72,15 @@ def test_what_pip_says_is_heard_if_it_is_large_or_if_pip_fails(aloud, capfd, mon
     loader = SourceFileLoader("install_of_ci", str(SCRIPT.with_name("install")))
     install = module_from_spec(spec_from_loader("install_of_ci", loader))
     loader.exec_module(install)
-    said = ["WARNING: Location 'file:///x/' is ignored", "Requirement already satisfied: numpy", "  Downloading a-1.whl (96 kB)",
-            "  Downloading torch-2.whl (190.5 MB)", "Progress 45000000 of 190500000",
-            "Installing collected packages: a, b, torch",
-            "Successfully installed a-1 b-1 torch-2"]
-    assert [install.shown(line) for line in said] == [
+    lines = ["WARNING: Location 'file:///x/' is ignored", "Requirement already satisfied: numpy", "  Downloading a-1.whl (96 kB)",
+             "  Downloading torch-2.whl (190.5 MB)", "Progress 45000000 of 190500000",
+             "Installing collected packages: a, b, torch",
+             "Successfully installed a-1 b-1 torch-2"]
+    assert [install.shown(line) for line in lines] == [
         None, None, ("    downloads a-1.whl, 96 kB", False), ("    downloads torch-2.whl, 190.5 MB", True),
-        ("45 of 190 MB of torch-2.whl", False), ("    unpacks 3 packages", True), (f"    {said[-1]}", True)]
-    script = "; ".join(f"echo {shlex.quote(line)}" for line in said[:2])
+        ("45 of 190 MB of torch-2.whl", False), ("    unpacks 3 packages", True), (f"    {lines[-1]}", True)]
+    script = "; ".join(f"echo {shlex.quote(line)}" for line in lines[:2])
     assert aloud.forwarded(["sh", "-c", script], "pip", shown=install.shown) == 0
     assert capfd.readouterr() == ("", "")
     assert aloud.forwarded(["sh", "-c", f"{script}; exit 1"], "pip", shown=install.shown) == 1
-    assert capfd.readouterr() == ("", f"{said[0]}\n{said[1]}\n")
+    assert capfd.readouterr() == ("", f"{lines[0]}\n{lines[1]}\n")

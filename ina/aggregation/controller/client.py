@@ -403,16 +403,16 @@ class SwitchProcess:
         try:
             return client.ping()
         except ControlError as error:
-            raise ControlError(error.code, f"{error}{self.log_tail(told=str(error))}") from error
+            raise ControlError(error.code, f"{error}{self.log_tail(reported=str(error))}") from error
         finally:
             client.close()
 
-    def log_tail(self, lines: int = 15, told: str = "") -> str:
-        """Returns the last lines of its standard error, ready to be appended to an error message; "" if none. Lines of ``told``,
-        a message that says the same, are left out."""
+    def log_tail(self, lines: int = 15, reported: str = "") -> str:
+        """Returns the last lines of its standard error, ready to be appended to an error message; "" if none. Lines of
+        ``reported``, a message that says the same, are left out."""
         data = os.pread(self._log, 1 << 16, max(0, os.fstat(self._log).st_size - (1 << 16)))
         text = data.decode(errors="replace").strip().splitlines()
-        heard = tuple(line for line in told.splitlines() if line.strip())
+        heard = tuple(line for line in reported.splitlines() if line.strip())
         fresh = [line for line in text if not (heard and line.endswith(heard))]
         return "".join(f"\n  switch| {line}" for line in fresh[-lines:])
 

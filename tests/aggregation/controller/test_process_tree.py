@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -167,7 +166,7 @@ def refused(*options):
     """Starts a switch process that ends at once; returns its errors."""
     tiers.several_processes("starts a switch process")
     command = [sys.executable, "-m", "ina.cli", "switch", "run", "-DVALUES=64", "--listen", shown(free_tcp_name()), *options]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=LONG, env=os.environ | {"INA_TOKEN": TOKEN})
+    run = child.run(command, env=os.environ | {"INA_TOKEN": TOKEN})
     assert run.returncode == 1, run
     return run.stderr
 
