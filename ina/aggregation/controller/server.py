@@ -168,6 +168,8 @@ class Server:
     def close(self) -> None:
         """Hangs up every client and closes the switch; saved jobs go on without this process."""
         self.manager.stopping()
+        if self.service.tree:  # before the workers go, who would seem to have left in peace: the parent is to fail their jobs
+            self.service.tree.close()
         for client in list(self.clients.values()):
             if not self.service.works or self.service.recovery.state is None:
                 self._drop(client, "")
@@ -179,8 +181,6 @@ class Server:
             self.metrics.listener.close()
         if self._reserve >= 0:
             os.close(self._reserve)
-        if self.service.tree:
-            self.service.tree.close()
         if self.service.upstream:
             self.service.upstream.close()
         if self.host:

@@ -144,6 +144,15 @@ def test_a_switch_process_that_ends_is_named_to_all_others(which):
             assert "is lost" in workers[0].failure()
 
 
+def test_a_switch_process_that_is_stopped_has_not_left_in_peace():
+    with listening() as root, listening("--parent", shown(root.name)) as one, listening("--parent", shown(root.name)) as two, \
+            job("stopped", [one.name, two.name, two.name]) as workers:
+        sums(workers)
+        one.process.send_signal(signal.SIGTERM)
+        for each in (1, 2):
+            assert "of workers 0 of job 'stopped' is lost" in workers[each].failure()
+
+
 def test_a_root_that_is_started_anew_serves_new_jobs_only():
     name = free_tcp_name()
     with listening(at=name) as root, listening("--parent", shown(name)) as one, listening("--parent", shown(name)) as two:
