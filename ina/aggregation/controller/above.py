@@ -7,6 +7,7 @@ which it is one worker there: that with the lowest number below it.
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import select
@@ -164,7 +165,11 @@ class JobAbove:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._ended = False
         self._thread = threading.Thread(target=self._run, name=f"ina-above {membership.job}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            os.close(self._bell)
+            raise OSError(errno.EAGAIN, f"no thread for job {membership.job!r} at the switch process above: {error}") from error
 
     def order(self, order: Order) -> None:
         """Gives an order; after ``End`` no other one."""
@@ -219,8 +224,10 @@ class JobAbove:
                 gone = f"the switch process above, {shown(self._name)}, is lost: it has ended, or there is no way to it any more"
                 self._say(Failed(gone if client.gone else failure, news))
                 failed, lost = True, {*client.lost}
-            if not self._obey(client):
-                return
+            if not self._orders.empty():
+                if not self._obey(client):
+                    return
+                continue  # events may have come with the answers
             for descriptor, events in poller.poll():
                 if descriptor == self._bell:
                     with suppress(BlockingIOError):

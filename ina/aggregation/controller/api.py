@@ -405,6 +405,9 @@ class Operations:
     def _seat(self, session: Session, request: messages.Join | messages.Attach, host: str) -> str:
         """Returns the host of the worker, if it may be that worker. Changes nothing. Raises AdmissionError, ValueError."""
         job, worker = request.job, request.worker
+        if session.released:
+            raise AdmissionError("duplicate", f"this connection was worker {session.index} of job {session.job!r}, and has left "
+                                              "it; open another one")
         if (session.job, session.index) not in (("", -1), (job, worker)):
             raise AdmissionError("duplicate", f"this connection is worker {session.index} of job {session.job!r} "
                                               "already; open another one")

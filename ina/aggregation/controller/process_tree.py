@@ -46,6 +46,7 @@ class Member(Protocol):
     index: int
     below: tuple[int, ...]
     child: str
+    released: bool
 
 
 class Jobs(Protocol):
@@ -159,9 +160,10 @@ class ProcessTree:
                                              f"({self.id}), but its path is "
                                              f"{paths[request.worker] if request.worker < len(paths) else 'none'}")
         if record is None:
-            record = self._jobs[request.job] = Record(paths, share, request.token, time.monotonic() + START)
+            record = Record(paths, share, request.token, time.monotonic() + START)
             if not share.whole:
-                record.above = self._go_up(request, record)
+                record.above = self._go_up(request, record)  # may find no descriptors: then there is no job
+            self._jobs[request.job] = record
         record.joined.add(request.worker)
         if len(record.joined) == len(share.seats):
             record.until = 0.0
@@ -209,8 +211,9 @@ class ProcessTree:
     def report(self, session: Member, request: messages.Report) -> None:
         """Takes news of workers below from the switch process that they are at. Raises AdmissionError, ValueError."""
         record = self._jobs.get(session.job)
-        if record is None or not session.child:
-            raise AdmissionError("invalid", "report: only switch processes below report, of a job that they have joined")
+        if record is None or not session.child or session.released:  # that job is over, and this one may be others'
+            raise AdmissionError("invalid", "report: only switch processes below report, of a job that they have joined, and not "
+                                            "left")
         for worker in (request.left, request.lost):
             if worker is not None and worker not in session.below:
                 raise ValueError(f"worker {worker} of job {session.job!r} is not below that switch process")
@@ -261,11 +264,13 @@ class ProcessTree:
             if record.until and record.until <= time.monotonic():
                 record.until = 0.0
                 self.service.fail(job, f"{self._missing(record)} not joined job {job!r} within {START:g} s after the first")
-        for ending in self._ending:
-            while not ending.news.empty():
+        going, self._ending = self._ending, []
+        for ending in going:
+            if not ending.reap():
+                self._ending.append(ending)
+            while not ending.news.empty():  # after its end, with which its last news may have come
                 if isinstance(late := ending.news.get(), Admitted):
                     _close(late.attachment)
-        self._ending = [ending for ending in self._ending if not ending.reap()]
 
     def _take(self, job: str, record: Record, news: News) -> None:
         if isinstance(news, Admitted):
