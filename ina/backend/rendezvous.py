@@ -102,14 +102,14 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
         chosen = json.loads(store.get("switch"))
         if "error" in chosen:
             raise RuntimeError(chosen["error"])
-        name = chosen["switch"]
-        _users[name] = _users.get(name, 0) + 1
-        _pids[name], _started[name], _protocols[name] = chosen["pid"], chosen["started"], chosen["protocol"]
-        if chosen["access"]:
-            _passes[name] = chosen["access"]
-    if paths and paths[rank] != paths[0]:
-        release(name)
-        name, chosen["access"] = _use(settings.switch), ""  # rank 0's pass is not good here
+        if paths and settings.switch:  # rank 0's name may be another process's here, its pass no good
+            name, chosen["access"] = _use(settings.switch), ""
+        else:
+            name = chosen["switch"]
+            _users[name] = _users.get(name, 0) + 1
+            _pids[name], _started[name], _protocols[name] = chosen["pid"], chosen["started"], chosen["protocol"]
+            if chosen["access"]:
+                _passes[name] = chosen["access"]
     with ExitStack() as undo:
         undo.callback(release, name)
         if not paths:
@@ -127,7 +127,7 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
 def _use(name: str) -> str:
     """Notes that a new group uses a switch process that runs already, this rank's in a tree; returns its name. Raises
     RuntimeError: it does not answer."""
-    if name not in _pids:
+    if name not in _processes:  # it may have been replaced since an earlier group
         _learn(name)
     _users[name] = _users.get(name, 0) + 1
     return name

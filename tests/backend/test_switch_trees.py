@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
+
 import pytest
 from capabilities import need
+from waiting import LONG
 
 need("cc", "torch")
 
+import torch.distributed as dist  # noqa: E402
 from listening_switch import TOKEN, listening  # noqa: E402
 from ranks import run, succeed  # noqa: E402
 from tree_processes import shown  # noqa: E402
 
-from ina.backend import switch_trees  # noqa: E402
+from ina.backend import rendezvous, switch_trees  # noqa: E402
+from ina.backend.settings import Settings  # noqa: E402
+from ina.base import paths, tokens  # noqa: E402
 
 pytestmark = pytest.mark.build
 # Ranks 0 and 1 are on one machine, 2 and 3 on another.
@@ -58,8 +65,8 @@ def results(ran):
 @pytest.mark.gate
 def test_sums_of_two_machines_are_those_of_one_switch_to_the_bit(tree, tmp_path):
     root, *machines = tree
-    ran = run(tmp_path, 4, APART + SUMS, AT=" ".join(machines), INA_TOKEN=TOKEN,
-              INA_QUIET="false")
+    ran = run(tmp_path, 4, APART + SUMS, AT=" ".join(machines), INA_TOKEN=TOKEN, INA_QUIET="false",
+              GLOO_SOCKET_IFNAME="lo")  # they are on one machine
     trees = results(ran)
     assert [each.report["at"] for each in ran] == [[machines[rank // 2]] for rank in range(4)]
     assert all(each.report["used"] > 0 for each in ran)
@@ -90,3 +97,24 @@ def test_paths_are_known_where_ranks_are_at_several_switch_processes_of_a_tree(t
 def test_ranks_of_no_tree_are_told_why(reports, words):
     with pytest.raises(RuntimeError, match=words):
         switch_trees.paths([place | report for place, report in zip(PLACES, reports, strict=True)])
+
+
+def test_the_same_name_on_two_servers_is_of_two_processes(monkeypatch):
+    """As with INA_SWITCH=127.0.0.1:5588 on each: what rank 0 says of its own holds for no other."""
+    name, store = "127.0.0.1:5588", dist.HashStore()
+    own = {"tree": ["c", "a"], "below": True}
+    rank0 = {**PLACES[0], **BELOW, "address": "", "protocol": "", "switch": name, "runs": [False, 0, 0]}
+    store.set("rank/0", json.dumps(rank0))
+    store.set("switch", json.dumps({"switch": name, "pid": 99, "started": 1.0, "protocol": "switchml", "nonce": "1", "token": "t",
+                                    "access": tokens.pass_for("token of server 0", "t")}))
+    asked = []
+    monkeypatch.setattr(switch_trees, "report", lambda switch, access: asked.append(access) or own)
+    monkeypatch.setattr(rendezvous, "_about", lambda name, access="": {"pid": 7, "protocol": "switchml"})
+    settings = Settings(program=paths.p4_dir() / "switchml.p4", protocol="", switch=name)
+    for _ in range(2):  # groups, the second while the first is there
+        agreed = rendezvous.agree(store, 1, 2, timedelta(seconds=LONG), settings)
+        assert (agreed.switch, agreed.pid, agreed.access, agreed.paths) == (name, 7, "", ("b/a", "c/a"))
+    assert asked == ["", ""] and rendezvous._pids[name] == 7
+    for _ in range(2):
+        rendezvous.release(name)
+    assert name not in rendezvous._pids and name not in rendezvous._passes
