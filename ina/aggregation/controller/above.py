@@ -164,6 +164,7 @@ class JobAbove:
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._ended = False
+        self._asks = False  # for the job's admission: its refusal is the same for all workers, others are not
         self._thread = threading.Thread(target=self._run, name=f"ina-above {membership.job}", daemon=True)
         try:
             self._thread.start()
@@ -193,7 +194,7 @@ class JobAbove:
                 self._join(client)
                 self._serve(client)
         except ControlError as error:
-            self._say(Refused(error.code, f"{title}: {error}"))
+            self._say(Refused(error.code if self._asks else "failed", f"{title}: {error}"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._say(Failed(f"{title}: {error}"))
         self._ended = True
@@ -255,8 +256,9 @@ class JobAbove:
         return True
 
     def _admit(self, client: Client, ask: Ask) -> None:
-        client.timeout = ADMISSION
+        client.timeout, self._asks = ADMISSION, True
         reply = client.admit(self._member.job, ask.workers, ask.slots, check=ask.check)
+        self._asks = False
         attachment = client.attach(self._member.job, self._member.worker, protocol=ask.protocol, values=ask.values)
         client.timeout = ANSWER
         self._say(Admitted(reply, attachment))

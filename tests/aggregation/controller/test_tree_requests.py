@@ -1,4 +1,5 @@
-"""Requests of a tree of switch processes, without sockets: what a connection that has left may ask, and what stays after an error."""
+"""Requests of a tree of switch processes, without sockets: what a connection that has left may ask, and what
+stays after an error."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 from test_api import FakeNetwork, Someone
+from waiting import LONG
 
 from ina import topology as topologies
-from ina.aggregation.controller import process_tree
-from ina.aggregation.controller.above import Admitted
+from ina.aggregation.controller import above, process_tree
+from ina.aggregation.controller.above import Admitted, JobAbove, Membership, Refused
 from ina.aggregation.controller.api import Operations
+from ina.aggregation.controller.client import ControlError
 from ina.aggregation.controller.process_tree import ProcessTree
 
 pytestmark = pytest.mark.fast
@@ -83,3 +86,16 @@ def test_descriptors_that_come_at_the_end_are_closed(service):
     service.tree.tick()
     assert os.read(reading, 1) == b"", "nobody has the other end"
     os.close(reading)
+
+
+def test_a_parent_without_room_for_a_connection_has_not_refused_the_job(monkeypatch):
+    """It may have admitted it for others: the workers here must not do without the switch alone."""
+    def full(*_, **__):
+        raise ControlError("full", "it has no room: all descriptors for connections are in use")
+
+    monkeypatch.setattr(above, "Client", full)
+    job = JobAbove("parent", "a" * 12, Membership("job", 0, (), ("f" * 12,), "", ""), lambda: None)
+    assert job.news.get(timeout=LONG) == Refused(
+        "failed", "the switch process above, @parent: it has no room: all descriptors for connections are in use")
+    job._thread.join(LONG)
+    assert job.reap()
