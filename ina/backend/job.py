@@ -70,10 +70,11 @@ class Job:
 
     def __init__(self, switch: str, switch_pid: int, name: str, rank: int, size: int, timeout: float,
                  settings: Settings, token: str = "", store: dist.Store | None = None, access: str = "", runs: bool = False,
-                 ranks: Callable[[], Sequence[int]] | None = None, paths: Sequence[str] = ()):
+                 ranks: Callable[[], Sequence[int]] | None = None, paths: Sequence[str] = (), started: float = 0.0):
         """``store``: the group's own, for the ranks to agree in when a switch fails. ``token`` and ``access``: as Client's.
         ``runs``: the ranks run the job's switch, if the switch process lets them. ``ranks``: returns the ranks' names for people;
-        None: 0, 1, ... ``paths``: of all ranks in a tree of switch processes (switch_trees.py); none: they are at one."""
+        None: 0, 1, ... ``paths``: of all ranks in a tree of switch processes (switch_trees.py); none: they are at one.
+        ``started``: when the switch process started, as it says; 0: not known."""
         self.name, self.rank, self.size, self.timeout = name, rank, size, timeout
         self.settings = settings
         self.refusal: str | None = None  # "" when admitted, else the reason; None: no request yet
@@ -82,7 +83,7 @@ class Job:
         self.config: WorkerConfig  # once admitted
         self.reductions: frozenset[int] = frozenset()  # once admitted: those that its protocol declares
         self.routes = False  # once admitted: sums may be from and to some ranks only
-        self._switch, self._switch_pid = switch, switch_pid
+        self._switch, self._switch_pid, self._switch_started = switch, switch_pid, started
         self._port = settings.port_at(switch)
         self._kind = setting_kind(self._port)
         self._runs_already = bool(settings.switch) or elsewhere(switch) or bool(paths)  # only rank 0 needs INA_SWITCH
@@ -399,7 +400,7 @@ class Job:
         if self.client.out_of_reach:
             return f"{reason}{rendezvous.log_tail(self._switch)}"
         if self.client.gone:
-            what = fate(self._switch, self._switch_pid, self.client.cause, self.client.access)
+            what = fate(self._switch, self._switch_pid, self.client.cause, self.client.access, self._switch_started)
             return f"{what}{rendezvous.log_tail(self._switch)}"
         return reason
 

@@ -51,6 +51,7 @@ class Agreement:
     shows to the switch process that a process is of the group. ``access``: the pass of the group's job at a socket that other
     machines reach, else "". ``runs``: the ranks may run the job's switch: all want it, are one user's and see the same files.
     ``paths``: of all ranks in a tree of switch processes (switch_trees.py), where ``switch`` is this rank's; none: there is one.
+    ``started``: when that switch process started, as it says (Identity); 0: not known.
     """
 
     switch: str
@@ -60,6 +61,7 @@ class Agreement:
     access: str = field(repr=False)
     runs: bool
     paths: tuple[str, ...] = ()
+    started: float = 0.0
 
 
 def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Agreement:
@@ -121,7 +123,8 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
                                    f"{report['protocol']!r}; INA_PROTOCOL (or pg_options) must be the same on all ranks")
         undo.pop_all()
     return Agreement(name, _pids[name], chosen["nonce"], chosen["token"], chosen["access"],
-                     not paths and ranks[0]["runs"][0] and all(report["runs"] == ranks[0]["runs"] for report in ranks), paths)
+                     not paths and ranks[0]["runs"][0] and all(report["runs"] == ranks[0]["runs"] for report in ranks), paths,
+                     _started[name])
 
 
 def _use(name: str) -> str:

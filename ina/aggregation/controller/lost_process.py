@@ -18,9 +18,10 @@ from ina.aggregation.controller.client import Client, ControlError
 PATIENCE = 2.0  # seconds for a new connection, for an answer, and for the end of a process that has hung up
 
 
-def fate(name: str, pid: int, cause: str, access: str = "") -> str:
-    """Returns what became of the switch process ``name``, and what to do. ``pid``: its id on its machine; ``cause``: how its
-    connection ended; ``access``: as Client's. Takes up to 2 * PATIENCE seconds."""
+def fate(name: str, pid: int, cause: str, access: str = "", started: float = 0.0) -> str:
+    """Returns what became of the switch process ``name``, and what to do. ``pid``: its id on its machine; ``started``: when it
+    started, in seconds since 1970 (0: not known), as a process in a container has the same id in each life; ``cause``: how its
+    connection ended; ``access``: as Client's. Takes up to 3 * PATIENCE seconds."""
     if not elsewhere(name):
         return f"the switch process {pid} ended" if _has_ended(pid) else (
             f"the switch process {pid} hung up ({cause}) though it lives: its log says why")
@@ -36,22 +37,26 @@ def fate(name: str, pid: int, cause: str, access: str = "") -> str:
         return (f"the switch process {pid} at {at} cannot be reached any more ({cause}; a new connection: {why}): it may live, "
                 "but a link is cut, a firewall is in the way, or its machine is off; mend that (`ina cluster check` finds it), "
                 "then start the training from its last checkpoint")
-    return _compared(name, at, pid, cause, access)
+    return _compared(name, at, pid, cause, access, started)
 
 
-def _compared(name: str, at: str, pid: int, cause: str, access: str) -> str:
+def _compared(name: str, at: str, pid: int, cause: str, access: str, started: float) -> str:
     """Returns what became of the process, by who answers in its place."""
     again = "start the training from its last checkpoint"
     try:
         with closing(Client(name, PATIENCE, access=access)) as client:
-            there = client.ping()["pid"]
+            about = client.ping()
     except ControlError as error:
         if error.code != "token":
             return f"the connection to the switch process {pid} at {at} was lost ({cause}); it does not answer anew: {error}"
         return (f"the switch process {pid} at {at} ended ({cause}), and one with another token is in its place: copy that to the "
                 f"machine of rank 0, then {again}")
+    there, since = about["pid"], about.get("process", {}).get("start_time_seconds", 0.0)
     if there != pid:
         return f"the switch process {pid} at {at} ended ({cause}), and process {there} is in its place: {again}"
+    if started and since and since != started:
+        return (f"the switch process {pid} at {at} ended ({cause}), and one that started later, with the same process id, is in "
+                f"its place, as where a container starts anew: {again}")
     return (f"the connection to the switch process {pid} at {at} was lost ({cause}), though it lives and can be reached: a link "
             f"was cut for a while, or a firewall forgot the connection; {again}")
 

@@ -59,6 +59,10 @@ def test_who_answers_in_its_place_is_compared():
         assert "though it lives and can be reached" in fate(name, process.pid, CUT)
         assert f"the switch process 7 at {name.removeprefix('tcp:')} ended ({CUT}), and process {process.pid} is in" in fate(
             name, 7, CUT)
+        started = client.ping()["process"]["start_time_seconds"]
+        assert "though it lives and can be reached" in fate(name, process.pid, CUT, started=started)
+        assert f"ended ({CUT}), and one that started later, with the same process id, is in its place" in fate(
+            name, process.pid, CUT, started=started - 60)
         assert "and one with another token is in its place" in fate(name, 7, CUT, tokens.pass_for("an earlier token", "job"))
     with closing(client):
         until(client.poll, "the end of the connection")
