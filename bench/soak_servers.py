@@ -346,12 +346,12 @@ class Soak:
         deadline = time.monotonic() + ENDED
         since = self.begin + min(60.0, SETTLED * self.seconds)
         for switch in self.switches:
-            while not switch.awake() or any((remains := switch.remains()).values()):
+            while not switch.awake():  # READY at most
+                time.sleep(LOOK)
+            while any((remains := switch.remains()).values()):
                 if time.monotonic() > deadline:
                     break
                 time.sleep(LOOK)
-            else:
-                remains = dict.fromkeys(remains, 0)
             grown = switch.grown(since) if switch.lives == 1 else 0
             self.report.growth[switch.name] = {**remains, "memory": grown, "resident": switch.measure()}
             for name, count in remains.items():

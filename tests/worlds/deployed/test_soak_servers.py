@@ -108,6 +108,21 @@ def test_what_remains_and_what_grows_is_wrong(tmp_path, monkeypatch, remains, gr
 
 
 @pytest.mark.fast
+def test_one_that_is_not_ready_in_time_for_a_look_is_waited_for_and_looked_at(tmp_path, monkeypatch):
+    def switch(name, looks, jobs):
+        ready = iter(looks)
+        return SimpleNamespace(name=name, lives=2, awake=lambda: next(ready, True), remains=lambda: {"jobs": jobs},
+                               grown=lambda since: 0, measure=lambda: 1 << 20)
+
+    soak = soak_servers.Soak(1, 1, tmp_path, lambda text: None)
+    soak.switches = [switch("steady", [], 0), switch("restarted", [False, False], 1)]
+    monkeypatch.setattr(soak_servers, "ENDED", 0.0)
+    monkeypatch.setattr(soak_servers, "LOOK", 0.0)
+    soak._settle()
+    assert soak.report.errors == ["restarted: 1 jobs remain 0 s after its last job"]
+
+
+@pytest.mark.fast
 def test_growth_is_what_stays_and_no_peak(monkeypatch):
     switch = object.__new__(soak_servers.Switch)
     begin = 100.0
