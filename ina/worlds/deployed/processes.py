@@ -60,16 +60,16 @@ class Running:
                 f"{counted(len(self.jobs), 'job')}{': ' * bool(jobs)}{jobs}")
 
 
-def look(switch: ProcessSwitch, timeout: float) -> Running | None:
+def look(switch: ProcessSwitch, timeout: float, any_version: bool = False) -> Running | None:
     """Returns what runs at a switch's address; None: nobody listens there. Raises DeploymentError: no answer within `timeout`
-    seconds, another token, another version, or not a switch process."""
+    seconds, another token, another wire version (unless `any_version`), or not a switch process."""
     if _is_refused(switch, timeout):
         return None
     try:
         with closing(Client(switch.address, timeout)) as client:
             about = client.ping()
             wire, own = about.get("wire"), lib.INA_WIRE_VERSION
-            if wire != own:
+            if wire != own and not any_version:
                 older = "this one" if type(wire) is int and wire > own else "the switch process"
                 where = "here" if older == "this one" else "on its machine"
                 raise DeploymentError(f"{_at(switch)} speaks wire version {printable(str(wire or 1))}, ina here {own}: "
@@ -203,7 +203,8 @@ def _start(intent: Intent, reach: Reach) -> str:
 def down(d: Processes, timeout: float, say: Callable[[str], None]) -> None:
     """Ends the switch processes, whoever has started them. Raises DeploymentError, before any is ended, if one has jobs, or does
     not answer; and if one does not end within `timeout` seconds."""
-    there = {switch: look(switch, timeout) for switch in d.switches}
+    # Whoever has upgraded ina here ends the process that is to be upgraded, too: its requests are the same in all versions.
+    there = {switch: look(switch, timeout, any_version=True) for switch in d.switches}
     for switch, running in there.items():
         if running and running.jobs:
             names = ", ".join(map(printable, running.jobs))

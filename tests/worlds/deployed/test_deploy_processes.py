@@ -161,6 +161,8 @@ def test_versions_that_differ_say_which_side_is_older(file, wire, words, monkeyp
         monkeypatch.setattr(processes.Client, "ping", lambda client: ping(client) | {"wire": wire})
         assert main(["deploy", str(file), "--dry-run"]) == 1
         assert f"speaks wire version {wire}, ina here {lib.INA_WIRE_VERSION}: {words}" in capsys.readouterr().err
+        assert main(["deploy", str(file), "--down"]) == 0, "before it is upgraded, it is to be ended"
+        assert "has ended" in capsys.readouterr().out
 
 
 @pytest.mark.later
