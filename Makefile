@@ -124,14 +124,15 @@ clean: ## remove the virtual environment and everything built
 	rm -rf $(VENV) $(VENV)-release build *.egg-info ina/_native*.so ina/_native.c .pytest_cache .hypothesis .ruff_cache
 
 # What the distribution has: a C compiler, venv. Asks for nothing unless it runs as root; says what is missing otherwise. Then
-# what builds the compiled part, so that it is built while the larger packages are on their way.
+# what builds the compiled part, so that it is built while the larger packages are on their way; an environment that has its packages
+# has it already, and may have no network any more.
 $(VENV)/pyvenv.cfg:
 	@.ci/system cc venv
 	@echo '==> virtual environment in $(VENV)'
 	@$(PYTHON) .ci/aloud.py 'an empty environment' $(PYTHON) -m venv $(VENV)
 
 $(VENV)/tools: | $(VENV)/pyvenv.cfg
-	@$(PYTHON) .ci/aloud.py 'the newest pip, setuptools and cffi' $(RUN) -m pip install --no-compile --disable-pip-version-check \
+	@[ -e $(VENV)/installed ] || $(PYTHON) .ci/aloud.py 'the newest pip, setuptools and cffi' $(RUN) -m pip install --no-compile --disable-pip-version-check \
 		--upgrade pip setuptools cffi
 	@touch $@
 

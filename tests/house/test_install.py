@@ -220,3 +220,12 @@ def test_the_makefile_asks_for_extras_that_there_are(tmp_path):
     assert {"torch", "plot"} <= set(asked[0]) and all(set(words) <= set(extras) for words in asked), asked
     fallback = subprocess.run([ROOT / ".ci/system", "fallback"], capture_output=True, text=True, check=True).stdout.split()
     assert fallback == ([] if Path("/usr/share/datasets/fashion-mnist").is_dir() else ["data"])
+
+
+def test_an_environment_that_has_its_packages_needs_no_network(tmp_path):
+    """It may be of an earlier commit, and lack files that later ones make."""
+    for name in ("pyvenv.cfg", "installed"):
+        (tmp_path / name).touch()
+    done = subprocess.run(["make", f"VENV={tmp_path}", f"PYTHON={sys.executable}", tmp_path / "tools"], cwd=ROOT, text=True,
+                          capture_output=True)
+    assert done.returncode == 0 and (tmp_path / "tools").exists(), done.stderr
