@@ -235,7 +235,7 @@ def listen_name(where: str) -> str:
     if "/" in where:
         return where
     place, colon, number = where.partition(":")
-    if colon and not (number.isascii() and number.isdigit() and 0 < int(number[:6]) < 65536):
+    if colon and not (number.isascii() and number.isdigit() and len(number) < 6 and 0 < int(number) < 65536):
         raise ValueError(f"--listen {where}: {number!r} is no TCP port; expected such as eth0, 10.0.0.1 or 10.0.0.1:{PORT}")
     try:
         ip = address_of(place)

@@ -153,7 +153,7 @@ def fault(name: str) -> str:
     if "/" in place:
         wrong = "a path needs no tcp:" if name != place else ""
     elif HOST_PORT.fullmatch(place):
-        wrong = "" if int(port[:6]) < 65536 else f"{port!r} is no port of 1 to 65535"
+        wrong = "" if len(port) < 6 and int(port) < 65536 else f"{port!r} is no port of 1 to 65535"
     elif (ip := _ip(place)) is not None:
         wrong = "the port is missing: such as " + (f"[{ip}]:5588" if ip.version == 6 else f"{ip}:5588")
     elif name != place and not host:

@@ -93,7 +93,7 @@ class Udp(PortKind):
 def _address(place: str) -> tuple[str, int]:
     """Returns the address and port of a place. Raises ValueError."""
     host, _, number = place.rpartition(":")
-    if not (number.isascii() and number.isdigit() and 0 < int(number[:6]) < 65536):
+    if not (number.isascii() and number.isdigit() and len(number) < 6 and 0 < int(number) < 65536):
         raise ValueError(f"udp@{place}: expected udp@ADDRESS:PORT")
     try:
         ip = ipaddress.IPv4Address(host)

@@ -53,7 +53,7 @@ def _is_place(text: str) -> bool:
         ip = ipaddress.IPv4Address(place)
     except ValueError:
         return False
-    fits = not colon or port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536
+    fits = not colon or port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536
     return fits and not (ip.is_unspecified or ip.is_multicast)
 
 

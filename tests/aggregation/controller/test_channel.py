@@ -44,6 +44,7 @@ def test_names_that_other_machines_reach():
 
 @pytest.mark.parametrize(("name", "words"), [
     ("tcp:", "missing"), ("tcp:host", "the host, or the port, is missing"), ("tcp:host:", "'' is no port of 1 to 65535"),
+    ("tcp:host:00000065536", "'00000065536' is no port of 1 to 65535"),
     ("tcp:host:99999", "'99999' is no port"), ("host:99999999999999999999", "is no port"), ("tcp::80", "missing"),
     ("host:99999", "'99999' is no port"), ("tcp:host:eighty", "'eighty' is no port"), ("tcp:/run/host", "a path needs no tcp:"),
     ("10.0.0.1", "the port is missing: such as 10.0.0.1:5588"), ("10.0.0.1:", "such as 10.0.0.1:5588"),

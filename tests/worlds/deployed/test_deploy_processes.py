@@ -246,7 +246,8 @@ def test_errors_name_file_line_and_key(file, old, new, message):
     assert str(error.value).startswith(f"{file}:") and re.search(message, str(error.value)), error.value
 
 
-@pytest.mark.parametrize("place", ["eth0", "10.0.0.9:0", "10.0.0.9:65536", "10.0.0.9:", "0.0.0.0", "224.0.0.1", "10.0.0.999"])
+@pytest.mark.parametrize("place", ["eth0", "10.0.0.9:0", "10.0.0.9:65536", "10.0.0.9:000001655360", "10.0.0.9:", "0.0.0.0",
+                                   "224.0.0.1", "10.0.0.999"])
 def test_a_place_to_listen_at_is_one_address(file, listen, place):
     change(file, listen, place)
     with pytest.raises(ConfigError, match=re.escape(f"listen = '{place}': expected an IPv4 address of its machine")):
