@@ -29,6 +29,7 @@ export INA_TOKEN
 folder=${{XDG_STATE_HOME:-$HOME/.local/state}}/ina
 mkdir -p "$folder" || exit 3
 log=$folder/switch-{name}.log
+if [ -s "$log" ]; then mv -f "$log" "$log.1" || exit 3; fi
 : >"$log" || exit 3
 setsid nohup {command} >"$log" 2>&1 </dev/null &
 pid=$!

@@ -107,10 +107,13 @@ def test_a_switch_process_is_planned_started_used_and_ended(file, listen, tmp_pa
     command = f"-m ina.cli switch run switchml --listen {listen} -DVALUES=64 --job-slots=32"
     assert command in (out := capsys.readouterr().out) and f"sums at {listen} is to be started on node9" in out
     assert not (tmp_path / "ina").exists(), "nothing was done"
+    log = tmp_path / "ina" / "switch-sums.log"
+    log.parent.mkdir()
+    log.write_text("why the one before has ended\n")
     assert main(["deploy", str(file), *SSH]) == 0
+    assert log.with_suffix(".log.1").read_text() == "why the one before has ended\n", "read later, too"
     out = capsys.readouterr().out
     assert f"sums at {listen} runs: process " in out and f"{file} is deployed on sums at {listen}" in out
-    log = tmp_path / "ina" / "switch-sums.log"
     assert log.stat().st_mode & 0o77 == 0 and TOKEN not in log.read_text()
     assert main(["deploy", str(file), *SSH]) == 0
     assert "is there already: process " in capsys.readouterr().out, "started once"
