@@ -31,7 +31,7 @@ def fate(name: str, pid: int, cause: str, access: str = "", started: float = 0.0
         socket.create_connection(place, PATIENCE).close()
     except ConnectionRefusedError:
         return (f"the switch process {pid} at {at} ended ({cause}; nothing listens there any more): its log, on that machine, "
-                "says why; start it anew, then the training from its last checkpoint")
+                "says why; start it anew, unless rank 0 had started it by itself, then the training from its last checkpoint")
     except OSError as error:
         why = error.strerror or str(error)
         return (f"the switch process {pid} at {at} cannot be reached any more ({cause}; a new connection: {why}): it may live, "
