@@ -18,7 +18,7 @@ from ina.aggregation.control_socket.channel import shown
 from ina.aggregation.control_socket.discovery import running
 from ina.aggregation.control_socket.messages import printable
 from ina.aggregation.controller.client import ControlError
-from ina.aggregation.controller.looks import ask, clock, flat, link_jobs_words, rates_between, sample, silent_words
+from ina.aggregation.controller.looks import ask, clock, flat, link_jobs_words, rates_between, sample, silent_words, workers_of
 from ina.base import signals
 
 
@@ -101,7 +101,7 @@ def jobs_table(reply: dict, about: dict) -> Table:
         others = [switch for switch in job["switches"] if switch != job["root"]]
         members = [printable(f"{i} {m['host'] or ''} pid {m['pid'] or '?'} port {m['port']}".replace("  ", " "))
                    for i, m in sorted(job["members"].items(), key=lambda item: int(item[0]))]
-        _row(table, printable(name), str(job["number"]), f"{len(job['members'])}/{job['workers']}", str(job["slots"]),
+        _row(table, printable(name), str(job["number"]), "/".join(map(str, workers_of(job))), str(job["slots"]),
                       job["root"] + (f" over {', '.join(others)}" if others else ""), "\n".join(members))
     return table
 

@@ -25,6 +25,7 @@ from rich.cells import set_cell_size
 from ina.aggregation.control_socket.channel import shown
 from ina.aggregation.control_socket.messages import printable
 from ina.aggregation.controller.client import ControlError
+from ina.aggregation.controller.looks import workers_of
 
 TICK = 0.1  # seconds: a new size, or new figures, wait so long
 PENDING = 64  # bytes of an unfinished key: longer ones are none
@@ -103,7 +104,8 @@ def summary(look: Look) -> Iterator[str]:
         about = reply["ping"]
         yield f"{shown(process)}: process {about['pid']}, {about['program']}, {about['free_slots']} slots free"
         for name, job in reply["jobs"]["jobs"].items():
-            yield (f"  job {name}: {len(job['members'])} of {job['workers']} workers, {job['slots']} slots, root {job['root']}")
+            attached, asked = workers_of(job)
+            yield f"  job {name}: {attached} of {asked} workers, {job['slots']} slots, root {job['root']}"
         for one in look.rates[process].get("faults", ()):
             since = time.strftime("%H:%M:%S", time.localtime(one["began"]))
             yield f"  link {one['link']} is {one['state']} since {since}: {one['reason']}"

@@ -142,7 +142,8 @@ def _job(name: str, job: dict[str, Any], names: list[str], topology: Topology | 
         links, nodes = [], sorted(job["switches"])
     else:
         links, nodes = here, [*job["switches"], *(f"port {port}" for port in here)]
-    return {"name": name, "number": job["number"], "here": len(here), "workers": job["workers"], "slots": job["slots"],
+    attached, asked = looks.workers_of(job)
+    return {"name": name, "number": job["number"], "here": attached, "workers": asked, "slots": job["slots"],
             "root": job["root"], "others": [switch for switch in job["switches"] if switch != job["root"]],
             "bases": {switch: one["slot_base"] for switch, one in job["switches"].items()}, "owner": job["owner"],
             "run_by": job["run_by"], "check": job["check"], "links": links, "nodes": nodes}

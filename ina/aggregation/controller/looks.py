@@ -49,12 +49,19 @@ def clock(at: float | None) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at)) if at else ""
 
 
+def workers_of(job: dict[str, Any]) -> tuple[int, int]:
+    """Returns how many of a job's workers have attached at a switch process or at those below it, and how many are to: of a job
+    in a tree of switch processes those below this one. ``job``: as `jobs` says."""
+    below = {min(workers): len(workers) for workers in job.get("below", {}).values()}  # one member stands for all of these
+    return sum(below.get(int(worker), 1) for worker in job["members"]), job.get("here", job["workers"])
+
+
 def rates_between(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Returns rates. ``jobs``: by name, workers here and in all. ``faults``: links that are down or slow, if any. ``ports`` or
     ``links``: by name, per second: packets and bits of both directions (``in``: towards the switch, ``up``: from the host or the
     first switch), and drops."""
     seconds = max(new["at"] - old["at"], 1e-9)
-    result: dict[str, Any] = {"jobs": {name: [len(job["members"]), job["workers"]] for name, job in new["jobs"]["jobs"].items()}}
+    result: dict[str, Any] = {"jobs": {name: [*workers_of(job)] for name, job in new["jobs"]["jobs"].items()}}
     if faults := [one for one in new.get("switches", {}).get("links", []) if one["ended"] is None]:
         result["faults"] = faults
     for kind, ways in WAYS.items():

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ina.aggregation.control_socket.channel import shown
-from ina.aggregation.controller.looks import flat
+from ina.aggregation.controller.looks import flat, workers_of
 
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 MOST_BITS = 1023  # of a whole number: Prometheus reads floats
@@ -113,8 +113,9 @@ def _samples(process: str, look: Look) -> Iterator[Sample]:
         yield "ina_switch_up", labels, int(switch["state"] == "up")
     for name, job in look["jobs"]["jobs"].items():
         labels = {**own, "job": str(name)}
-        yield "ina_job_workers", labels, len(job["members"])
-        yield "ina_job_workers_asked", labels, _count(job["workers"])
+        attached, asked = workers_of(job)
+        yield "ina_job_workers", labels, attached
+        yield "ina_job_workers_asked", labels, _count(asked)
         yield "ina_job_slots", labels, _count(job["slots"])
         for worker, member in job["members"].items():
             if "port" in member:

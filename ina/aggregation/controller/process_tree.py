@@ -314,7 +314,7 @@ class ProcessTree:
         record = self._jobs.get(job)
         if record is None:
             return {}
-        return {"below": {child: [*workers] for child, workers in record.share.below.items()},
+        return {"here": len(record.share.workers), "below": {child: [*workers] for child, workers in record.share.below.items()},
                 "above": self.parent.name if record.above and self.parent else ""}
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from waiting import LONG, until
 need("cc")
 
 from ina.aggregation.controller.client import Client, ControlError  # noqa: E402
+from ina.aggregation.controller.looks import workers_of  # noqa: E402
 
 pytestmark = [pytest.mark.build, pytest.mark.later]
 LOSSY = (str(Path(__file__).with_name("lossy_switch.py")),)
@@ -61,10 +62,14 @@ def test_one_contribution_for_all_workers_below_goes_up(tree):
     with job("two and two", [one, one, two, two], rto_min=5.0, rto_max=5.0) as workers:
         sums(workers)
         ports = asked(root, "counters")["ports"].values()
-        assert [each["rx_packets"] for each in ports] == 2 * [workers[0].endpoint.stats["results"]], "as of one worker each"
+        results = workers[0].endpoint.stats["results"]
+        sent = [each["rx_packets"] for each in ports]  # some again, on a machine that is busy for as long as rto_min
+        assert len(sent) == 2 and all(results <= each < 2 * results for each in sent), "as of one worker each"
         about = asked(root, "jobs")["jobs"]["two and two"]
         assert sorted(about["below"].values()) == [[0, 1], [2, 3]] and about["above"] == ""
-        assert asked(one, "jobs")["jobs"]["two and two"]["above"] == shown(root)
+        below = asked(one, "jobs")["jobs"]["two and two"]
+        assert below["above"] == shown(root)
+        assert workers_of(about) == (4, 4) and workers_of(below) == (2, 2), "nobody is missing"
     until(lambda: not asked(root, "jobs")["jobs"] and not asked(one, "jobs")["jobs"], "the end of the job")
     assert asked(one, "counters")["ports"] == asked(root, "counters")["ports"] == {}
 
