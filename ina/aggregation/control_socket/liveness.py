@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 
 SILENCE = 4  # seconds, where INA_SILENCE says nothing
 LEAST, MOST = 2, 3600
@@ -55,4 +56,12 @@ def verdict(sock: socket.socket) -> str:
     """Returns the text for such an error of ``sock``."""
     limit = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
     seconds = round((limit + 500 * sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL)) / 1000)
+    if _last_answer(sock) < limit / 2:  # the kernel also gives up where buffers stay full, though answers come
+        return (f"its process has read nothing for {seconds} s, though its machine answers, and more was sent than fits: it is "
+                "stopped, or starved")
     return f"its machine has answered nothing for {seconds} s: it is off, or a link between here and there is cut"
+
+
+def _last_answer(sock: socket.socket) -> int:
+    """Returns how long ago the other machine acknowledged anything, in milliseconds (tcpi_last_ack_recv of linux/tcp.h)."""
+    return int(struct.unpack_from("=I", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 56)[0])
