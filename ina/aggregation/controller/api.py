@@ -671,7 +671,10 @@ class Operations:
     # ---- ends
 
     def deserted(self) -> bool:
-        """Returns True if only the parameter server and clients that may only read are connected."""
+        """Returns True if only the parameter server and clients that may only read are connected, and the switch process above
+        knows of the end of all jobs."""
+        if self.tree and self.tree.is_telling:
+            return False
         return all(self.upstream and session is self.upstream.session or self.access.role(session.principal) is Role.ANYONE
                    or session.looks_on for session in self.sessions)
 

@@ -352,11 +352,15 @@ class SwitchProcess:
 
     def __init__(self, program: Path | str, defines: dict[str, str] | None = None, name: str | None = None,
                  job_slots: int | None = None, verbose: bool = False, module: str = "ina.aggregation.controller.server",
-                 arguments: Sequence[str] = (), notices: bool = False):
+                 arguments: Sequence[str] = (), notices: bool = False, parent: str = "", parent_access: str = ""):
         """``name``: of its socket; over TCP, where its port may be 0, it has a token of its own, ``access``; default: an abstract
         name of its own. ``module``: the process's main module, with ``arguments`` of its own; default: one embedded switch, which
         makes ports for workers. ``notices``: while it makes its switch, notices of what takes long go to this process's standard
-        error. Raises OSError."""
+        error. ``parent``: the socket of the switch process above it, where this is one of this machine; ``parent_access``: that
+        socket's token, or a pass. Raises OSError, ValueError: other machines are to reach both."""
+        if parent and name and elsewhere(name):
+            raise ValueError(f"a switch process at {name} below {parent}: one that is started for a parent listens at a path or "
+                             "an abstract socket")
         self.name, self.access = name or f"ina-{os.getpid()}-{uuid.uuid4().hex[:12]}", ""
         listener = listen(self.name)
         starter_end, self._alive = os.pipe()
@@ -369,12 +373,14 @@ class SwitchProcess:
             command += ["--job-slots", str(job_slots)]
         if verbose:
             command.append("--verbose")
-        command += arguments
+        command += [*arguments, *(("--parent", parent) if parent else ())]
         descriptors = _own_stderr() if notices else []
         command += [word for descriptor in descriptors for word in ("--notices-fd", str(descriptor))]
         environment = dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
         package_root = str(paths.PACKAGE.parent)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+        if parent_access:
+            environment["INA_TOKEN"] = parent_access  # not on the command line, which others can read
         if elsewhere(self.name):
             host, port = listener.getsockname()[:2]
             self.name, self.access = f"{TCP}{host}:{port}", secrets.token_hex(32)

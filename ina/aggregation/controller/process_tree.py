@@ -32,7 +32,7 @@ from ina.aggregation.controller.client import Attachment
 from ina.aggregation.controller.in_tree import Above, Part
 from ina.aggregation.controller.job_records import AdmissionError, NotYet
 from ina.aggregation.controller.switch_host import SwitchHost
-from ina.aggregation.entries import Parent
+from ina.aggregation.entries import JobProgram, Parent
 from ina.base.error_text import reason
 
 START = 60.0  # seconds for all workers of a job to join it, after the first
@@ -128,11 +128,17 @@ class ProcessTree:
         """Ids of this process and of those above it."""
         return (self.id, *(self.parent.path if self.parent else ()))
 
+    @property
+    def is_telling(self) -> bool:
+        """True while the parent has not yet heard of the end of every job that is over here: who ends before, is lost to it."""
+        return bool(self._ending)
+
     def about(self) -> dict[str, Any]:
         """Returns what clients are told of the tree."""
+        own = {"tree": [*self.path], "no_trees": why_not(self._host)}
         if self.parent is None:
-            return {"tree": [*self.path]}
-        return {"tree": [*self.path], "above": self.parent.name,
+            return own
+        return {**own, "above": self.parent.name,
                 **({"above_failure": self.parent.failure} if self.parent.failure else {})}
 
     # ---- requests
@@ -322,6 +328,17 @@ class ProcessTree:
             self.parent.close()
         for job in list(self._jobs):
             self.over(job, in_peace=False)
+
+
+def why_not(host: SwitchHost) -> str:
+    """Returns why the switch of ``host`` cannot be one of a tree of switch processes; "": it can."""
+    program = getattr(host, "job_program", None)
+    if not getattr(host, "in_trees", False) or not isinstance(program, JobProgram):
+        return "this process runs no switch of its own that could be below another one"
+    if program.needs_server or not program.trees:
+        why = "has a parameter server" if program.needs_server else "sums at one switch"
+        return f"the protocol {program.title} {why}: expected one with trees, such as switchml"
+    return ""
 
 
 def _close(attachment: Attachment) -> None:

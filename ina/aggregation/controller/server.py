@@ -41,11 +41,10 @@ from ina.aggregation.controller import http, metrics_door
 from ina.aggregation.controller.access import NOBODY, Access, Principal, Role
 from ina.aggregation.controller.api import DEFAULT_SLOTS, Operations, Session
 from ina.aggregation.controller.metrics_door import MetricsDoor
-from ina.aggregation.controller.process_tree import ProcessTree
+from ina.aggregation.controller.process_tree import ProcessTree, why_not
 from ina.aggregation.controller.ps_client import PsClient
 from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
-from ina.aggregation.entries import JobProgram
 from ina.base import logs, notices, signals, tokens
 from ina.base.bounds import whole
 from ina.base.cc import BuildError
@@ -537,12 +536,8 @@ def main(
 
 def _tree(host: SwitchHost, args: argparse.Namespace) -> ProcessTree:
     """Returns the place of this process below another one. Raises ControlError: that does not answer; ValueError, TokenError."""
-    program = getattr(host, "job_program", None)
-    if not getattr(host, "in_trees", False) or not isinstance(program, JobProgram):
-        raise ValueError(f"--parent {args.parent}: this process runs no switch of its own that could be below another one")
-    if program.needs_server or not program.trees:
-        why = "has a parameter server" if program.needs_server else "sums at one switch"
-        raise ValueError(f"--parent {args.parent}: the protocol {program.title} {why}: expected one with trees, such as switchml")
+    if why := why_not(host):
+        raise ValueError(f"--parent {args.parent}: {why}")
     access = tokens.read(args.parent_token_file) if args.parent_token_file else ""
     if elsewhere(args.parent) and not access:
         access = tokens.find()

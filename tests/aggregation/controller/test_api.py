@@ -25,6 +25,7 @@ from ina.aggregation.controller import http
 from ina.aggregation.controller.access import Access, Principal
 from ina.aggregation.controller.api import JOINING, UNJOINED, Operations, Session
 from ina.aggregation.controller.client import Client, ControlError
+from ina.aggregation.controller.process_tree import ProcessTree
 from ina.aggregation.controller.server import Server
 from ina.aggregation.controller.state import StateFile, job_from_json, job_to_json
 from ina.aggregation.controller.switch_host import plug_in
@@ -586,3 +587,11 @@ def test_jobs_that_nobody_has_joined_are_few(service, network):
     assert worker.ask("admit", job="mine", workers=1)["ok"], "who joins first needs no lease"
     other = Someone(service, 3, STRANGER)
     assert other.ask("admit", job="other", workers=1, slots=1, hosts=["h3"])["ok"], "one user's are not another's"
+
+
+@pytest.mark.fast
+def test_a_process_whose_parent_has_not_heard_of_the_end_of_all_jobs_is_not_deserted(network, monkeypatch):
+    service = Operations(network, tree=ProcessTree(network))
+    assert service.deserted()
+    monkeypatch.setattr(service.tree, "_ending", ["a job that is over here"])
+    assert not service.deserted()

@@ -20,7 +20,7 @@ from waiting import LONG, until
 
 need("cc")
 
-from ina.aggregation.controller.client import Client, ControlError  # noqa: E402
+from ina.aggregation.controller.client import Client, ControlError, SwitchProcess  # noqa: E402
 from ina.aggregation.controller.looks import workers_of  # noqa: E402
 
 pytestmark = [pytest.mark.build, pytest.mark.later]
@@ -239,3 +239,29 @@ def test_a_switch_process_without_a_parent_says_so(tree):
         worker = TreeWorker(alone.name, "strangers", 0, paths)
         with closing(worker.client), pytest.raises(ControlError, match="are one tree"):
             worker.client.admit("strangers", 2)
+
+
+def test_a_switch_process_ends_only_after_its_parent_has_heard_that_its_workers_have_left():
+    with listening() as root:
+        below = SwitchProcess("p4/switchml.p4", {"VALUES": "64", "SLOTS": "1024"}, parent=shown(root.name), parent_access=TOKEN)
+        try:
+            below.wait_ready(LONG)
+            with job("ends", [root.name, below.name]) as (here, there):
+                sums([here, there])
+                os.kill(root.process.pid, signal.SIGSTOP)
+                try:
+                    there.leave()
+                    there.client.close()
+                    below.close(1.0)  # while the parent cannot hear of it
+                finally:
+                    os.kill(root.process.pid, signal.SIGCONT)
+                until(lambda: here.client.poll() or 1 in here.client.left, "news of the worker that has left")
+                assert not here.client.failure
+        finally:
+            below.close()
+        assert below.process.wait(LONG) == 0
+
+
+def test_a_switch_process_that_others_reach_is_not_started_for_a_parent():
+    with pytest.raises(ValueError, match="listens at a path or an abstract socket"):
+        SwitchProcess("p4/switchml.p4", name="tcp:127.0.0.1:0", parent="127.0.0.1:1")
