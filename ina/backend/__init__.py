@@ -135,7 +135,8 @@ def stats() -> dict:
 
     - ``switch``: ``calls`` and ``sums`` of collectives through the switch; ``elements``, the words of 32 bits as which their
       values travelled (one for a float of 16 bits, too; three for an int64; one for two or three int8), and ``bytes``, four
-      for each, without headers and repetitions; and ``seconds`` during which at least one was in flight;
+      for each, without headers and repetitions; ``seconds`` during which at least one was in flight; and ``trees``: by the ids of
+      this rank's switch process and of those above it, with slashes, how many jobs it has had there;
     - ``calls``: by collective of torch, which a round of a ``Quorum`` is not, how many went through the ``switch`` and through
       ``gloo``;
     - ``reasons``: by "collective: reason", how many calls went to Gloo for it;

@@ -29,6 +29,10 @@ class Reporting(Protocol):
     def worker_stats(self) -> dict[str, int]:
         """Returns the native worker's statistics that add up over jobs."""
 
+    @property
+    def path(self) -> str:
+        """Ids of the switch processes above this rank, with slashes; "": there is one, and none above it."""
+
     def turns(self) -> Turns | None:
         """Returns how often this rank ran the job's switch; None: the switch process runs it."""
 
@@ -37,7 +41,8 @@ class Counters:
     """Counters of a process. ``snapshot()`` gives
 
     switch     calls, sums, elements and bytes of collectives through the switch, as they travelled, and seconds during which
-               at least one was in flight
+               at least one was in flight; trees: by the ids of this rank's switch process and of those above it, with slashes,
+               how many jobs this rank has had there
     calls      by collective: how many went through the switch, how many through Gloo
     codecs     by codec: sums, their elements, the 32-bit words that they travelled in, and values that were flushed to zero
     reasons    by collective and reason: why a call went to Gloo
@@ -58,6 +63,7 @@ class Counters:
     def reset(self) -> None:
         with self._lock:
             self._switch: Counter[str] = Counter()
+            self._trees: Counter[str] = Counter()
             self._calls: defaultdict[str, Counter[str]] = defaultdict(Counter)
             self._reasons: Counter[str] = Counter()
             self._plans: dict[str, str] = {}
@@ -80,6 +86,8 @@ class Counters:
         """Adds a job: each snapshot calls ``job.worker_stats()`` until ``job_closed``."""
         with self._lock:
             self._jobs.add(job)
+            if job.path:
+                self._trees[job.path] += 1
 
     def job_closed(self, job: Reporting) -> None:
         with self._lock:
@@ -172,8 +180,9 @@ class Counters:
             late = {rank: dict(counts) for rank, counts in sorted(self._late.items())}
             ready = {**{key: self._rounds[key] for key in ("rounds", "partial", "empty")},
                       "left_out": dict(sorted(self._left_out.items()))}
-            return {"switch": {**switch, "seconds": busy}, "calls": calls, "codecs": codecs, "reasons": dict(self._reasons),
-                    "plans": dict(self._plans), "late": late, "ready": ready, "run_by": run_by, "worker": dict(worker)}
+            return {"switch": {**switch, "seconds": busy, "trees": dict(self._trees)}, "calls": calls, "codecs": codecs,
+                    "reasons": dict(self._reasons), "plans": dict(self._plans), "late": late, "ready": ready, "run_by": run_by,
+                    "worker": dict(worker)}
 
 
 def _runs(job: Reporting) -> dict[str, int]:

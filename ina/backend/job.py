@@ -70,11 +70,13 @@ class Job:
 
     def __init__(self, switch: str, switch_pid: int, name: str, rank: int, size: int, timeout: float,
                  settings: Settings, token: str = "", store: dist.Store | None = None, access: str = "", runs: bool = False,
-                 ranks: Callable[[], Sequence[int]] | None = None, paths: Sequence[str] = (), started: float = 0.0):
+                 ranks: Callable[[], Sequence[int]] | None = None, paths: Sequence[str] = (), started: float = 0.0,
+                 above: str = ""):
         """``store``: the group's own, for the ranks to agree in when a switch fails. ``token`` and ``access``: as Client's.
         ``runs``: the ranks run the job's switch, if the switch process lets them. ``ranks``: returns the ranks' names for people;
         None: 0, 1, ... ``paths``: of all ranks in a tree of switch processes (switch_trees.py); none: they are at one.
-        ``started``: when the switch process started, as it says; 0: not known."""
+        ``started``: when the switch process started, as it says; 0: not known. ``above``: a pass for the job at the switch
+        process above this rank's; "": that one has an access of its own."""
         self.name, self.rank, self.size, self.timeout = name, rank, size, timeout
         self.settings = settings
         self.refusal: str | None = None  # "" when admitted, else the reason; None: no request yet
@@ -87,6 +89,7 @@ class Job:
         self._port = settings.port_at(switch)
         self._kind = setting_kind(self._port)
         self._runs_already = bool(settings.switch) or elsewhere(switch) or bool(paths)  # only rank 0 needs INA_SWITCH
+        self.path = paths[rank] if paths else ""
         self._runs = runs
         self._seat: SharedPort | None = None  # where this rank runs the switch
         self._pid = os.getpid()
@@ -105,7 +108,7 @@ class Job:
         self._incarnation = 0  # of the attachment that the endpoint has
         try:
             self.client = Client(switch, max(timeout, START_TIMEOUT), token, access=access)
-            self.client.join(name, rank, paths)
+            self.client.join(name, rank, paths, above=above)
         except ControlError as error:
             raise RuntimeError(f"ina: {error}{rendezvous.log_tail(switch)}") from None
 

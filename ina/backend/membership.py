@@ -113,7 +113,7 @@ class Membership(dist.ProcessGroup):
         self._job = Job(agreed.switch, agreed.pid, f"{name}/{agreed.nonce}", self.rank(), self.size(),
                         self._timeout.total_seconds(), settings, agreed.token,
                         dist.PrefixStore("job", store), agreed.access, agreed.runs, _ranks_of(self._owner or self),
-                        agreed.paths, agreed.started)
+                        agreed.paths, agreed.started, agreed.above)
 
     def lane(self, name: str) -> Self:
         """Returns a group of the same ranks, with a job of its own, for collectives that are not to wait for this group's

@@ -21,9 +21,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ina.aggregation import port_kinds, protocols
-from ina.aggregation.control_socket.channel import elsewhere
+from ina.aggregation.control_socket.channel import elsewhere, shown
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
-from ina.backend import switch_names, switch_trees
+from ina.backend import machine_switches, switch_names, switch_trees
 from ina.backend.places import Place, address_elsewhere, host_of, own_address, reaches
 from ina.backend.settings import Options, Settings
 from ina.backend.switch_names import Identity
@@ -42,6 +42,9 @@ _pids: dict[str, int] = {}  # their process ids
 _started: dict[str, float] = {}  # when they started, as they say (Identity); 0: not known
 _protocols: dict[str, str] = {}  # their protocols
 _passes: dict[str, str] = {}  # passes of jobs there that others' rank 0 made; good for shrunk groups, too
+_machines: dict[str, list[object]] = {}  # kernel and network name space of those on TCP that ranks have started
+_roots: dict[str, str] = {}  # of this machine's below rank 0's (machine_switches.py): that; a group there counts at both
+_below: dict[str, str] = {}  # the other way round; "": there can be none below that
 _told: set[str] = set()  # those of which rank 0 of this process's first group there has said what they are
 
 
@@ -51,7 +54,8 @@ class Agreement:
     shows to the switch process that a process is of the group. ``access``: the pass of the group's job at a socket that other
     machines reach, else "". ``runs``: the ranks may run the job's switch: all want it, are one user's and see the same files.
     ``paths``: of all ranks in a tree of switch processes (switch_trees.py), where ``switch`` is this rank's; none: there is one.
-    ``started``: when that switch process started, as it says (Identity); 0: not known.
+    ``started``: when that switch process started, as it says (Identity); 0: not known. ``above``: the pass of the group's job at
+    the switch process above this rank's, where that needs one.
     """
 
     switch: str
@@ -62,6 +66,7 @@ class Agreement:
     runs: bool
     paths: tuple[str, ...] = ()
     started: float = 0.0
+    above: str = field(default="", repr=False)
 
 
 def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Agreement:
@@ -74,7 +79,7 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
     own = {"place": [place.host, place.kernel, place.network], "address": address_elsewhere(host_of(store)),
            "protocol": settings.protocol, "switch": settings.switch,
            "runs": [settings.run_by == "ranks", os.geteuid(), os.stat("/proc/self/ns/mnt").st_ino],
-           **switch_trees.report(settings.switch, _passes.get(settings.switch, ""))}
+           **switch_trees.report(settings.switch, _passes.get(settings.switch, "")), **machine_switches.report(settings, _below)}
     store.set(f"rank/{rank}", json.dumps(own))
     keys = [f"rank/{i}" for i in range(size)]
     try:
@@ -93,8 +98,10 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
         except Exception as error:
             store.set("switch", json.dumps({"error": str(error)}))
             raise
+        if name in _processes and elsewhere(name):
+            _machines[name] = [place.kernel, place.network]
         chosen: dict[str, Any] = {"switch": name, "pid": _pids[name], "started": _started[name], "protocol": _protocols[name],
-                                  "nonce": uuid.uuid4().hex[:8], **_access(name)}
+                                  "machine": _machines.get(name), "nonce": uuid.uuid4().hex[:8], **_access(name)}
         store.set("switch", json.dumps(chosen))
     else:
         try:
@@ -112,6 +119,8 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
             _pids[name], _started[name], _protocols[name] = chosen["pid"], chosen["started"], chosen["protocol"]
             if chosen["access"]:
                 _passes[name] = chosen["access"]
+            if chosen["machine"]:
+                _machines[name] = chosen["machine"]
     with ExitStack() as undo:
         undo.callback(release, name)
         if not paths:
@@ -121,10 +130,37 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
             if report["protocol"] not in ("", chosen["protocol"]):
                 raise RuntimeError(f"ina: rank 0 has the protocol {chosen['protocol']!r}, but rank {other} asks for "
                                    f"{report['protocol']!r}; INA_PROTOCOL (or pg_options) must be the same on all ranks")
+        above = ""
+        root = machine_switches.Root(name, chosen["access"], chosen["protocol"], None if paths else chosen["machine"])
+        if led := machine_switches.leaders(ranks, root):
+            tree = machine_switches.agree(store, rank, ranks, led, root, settings, timeout)
+            paths, switch = tree.paths, _place_in(tree, root, rank, settings)
+            if switch != name:
+                undo.pop_all()
+                undo.callback(release, switch)
+                name, above, chosen["access"] = switch, root.access, ""
         undo.pop_all()
-    return Agreement(name, _pids[name], chosen["nonce"], chosen["token"], chosen["access"],
-                     not paths and ranks[0]["runs"][0] and all(report["runs"] == ranks[0]["runs"] for report in ranks), paths,
-                     _started[name])
+    runs = not paths and ranks[0]["runs"][0] and all(report["runs"] == ranks[0]["runs"] for report in ranks)
+    return Agreement(name, _pids[name], chosen["nonce"], chosen["token"], chosen["access"], runs, paths, _started[name], above)
+
+
+def _place_in(tree: machine_switches.Tree, root: machine_switches.Root, rank: int, settings: Settings) -> str:
+    """Notes which switch process this rank has in a new group's tree, beside the ``root``; returns its name. Where there is no
+    tree, rank 0 says why: once, as it is not tried again."""
+    if not tree.paths:
+        _below[root.name] = ""
+        if tree.failure and not rank and not settings.quiet:
+            notice(f"the ranks of each machine are not summed there first, but all at {shown(root.name)}, as no switch process "
+                   f"could be started {tree.failure}")
+    if not tree.switch:
+        return root.name
+    name = tree.switch
+    if tree.process:
+        _processes[name] = tree.process
+    _pids[name], _started[name], _protocols[name] = tree.identity.pid, tree.identity.started, root.protocol
+    _users[name] = _users.get(name, 0) + 1
+    _roots[name], _below[root.name] = root.name, name
+    return name
 
 
 def _use(name: str) -> str:
@@ -173,7 +209,8 @@ def acquire(settings: Settings, places: Sequence[Place] = (), host: str = "", ot
                                "INA_SWITCH out, or name a switch that all reach (INA_SWITCH=HOST:PORT, docs/guide/servers.md)")
     else:
         # Ranks of one machine are nearer to each other than to any switch elsewhere.
-        known = [each for each in _users if _protocols[each] == protocol and elsewhere(each) <= bool(apart)]
+        known = [each for each in _users
+                 if _protocols[each] == protocol and elsewhere(each) <= bool(apart) and each not in _roots]
         reached = (each for each in known if reaches(each, places) and _answers(each))
         name = next(reached, "") or _start(settings, protocol, bool(apart), host, others)
     _users[name] = _users.get(name, 0) + 1
@@ -226,7 +263,8 @@ def kept(name: str) -> Iterator[None]:
     if name not in _processes:
         yield
         return
-    _users[name] += 1
+    for each in _with_root(name):
+        _users[each] += 1
     try:
         yield
     finally:
@@ -256,12 +294,23 @@ def _about(name: str, access: str = "") -> dict[str, Any]:
 
 def release(name: str, wait: float = 2.0) -> None:
     """Releases a switch when a group of this process has ended. After the last one the switch process ends."""
-    _users[name] -= 1
-    if not _users[name]:
-        del _users[name], _pids[name], _protocols[name], _started[name]
-        _told.discard(name)
-        if process := _processes.pop(name, None):
+    for each in _with_root(name):
+        _users[each] -= 1
+        if _users[each]:
+            continue
+        del _users[each], _pids[each], _protocols[each], _started[each]
+        _told.discard(each)
+        _machines.pop(each, None)
+        _below.pop(each, None)
+        if root := _roots.pop(each, ""):
+            _below.pop(root, None)
+        if process := _processes.pop(each, None):
             process.close(wait)
+
+
+def _with_root(name: str) -> list[str]:
+    """Returns a switch process of this one, and the one above it that a group there uses, too."""
+    return [name, _roots[name]] if name in _roots else [name]
 
 
 def tell(agreed: Agreement, rank: int, size: int, settings: Settings) -> None:
@@ -272,9 +321,10 @@ def tell(agreed: Agreement, rank: int, size: int, settings: Settings) -> None:
     _told.add(name)
     if rank or settings.quiet:
         return
-    frames = f"frames by {settings.port_at(name)}{switch_trees.shown(agreed.paths)}"
+    tree = switch_trees.shown(agreed.paths) if settings.switch else machine_switches.shown(agreed.paths)
+    frames = f"frames by {settings.port_at(name)}{tree}"
     if name in _processes:
-        sizes = f"{settings.values_at(elsewhere(name))} int32 a packet, {settings.slots} slots a job"
+        sizes = f"{settings.values_at(elsewhere(name) or name in _roots)} int32 a packet, {settings.slots} slots a job"
         at = f" at {name}" if elsewhere(name) else ""
         notice(f"{size} ranks sum through a switch of their own{at}, process {agreed.pid}, which ends with them: "
                f"{settings.program.name} ({_protocols[name]}), {sizes}, {frames}")

@@ -100,6 +100,8 @@ class Keys:
                       "0 starts a switch process)")
     listen: str = key("", "network interface, or IPv4 address, at which ranks on other machines reach rank 0, where it starts "
                       "their switch process (default: that which leads to MASTER_ADDR)")
+    tree: bool = key(True, "whether, where ranks on several machines name no switch, each machine with two ranks or more, other "
+                           "than rank 0's, gets a switch process that sums these first; all ranks must want it (default: true)")
     run_by: str = key("ranks", "who runs a job's switch where frames stay in shared memory: ranks, whichever waits, if all and "
                       "the switch process are one user's; or process, the switch process (default: ranks)")
     capture: str = key("", "folder for a pcap file of every worker's packets, as the worker sees them")
@@ -162,6 +164,7 @@ class Settings:
     values_are_set: bool = True
     listen: str = ""
     tags: str = ""  # "": as the switch process says
+    tree: bool = True
 
     def values_at(self, apart: bool) -> int:
         """Returns the integers in a packet. ``apart``: for ranks on several machines."""
@@ -218,4 +221,4 @@ class Settings:
         path = Path(keys.program) if keys.program else protocols.program(protocol or protocols.DEFAULT)
         return cls(protocol, path, keys.values, keys.slots, max(cls.pool, keys.slots), keys.port, keys.codec,
                    found.is_set("codec"), keys.rate, eal, faults, keys.switch, keys.capture, keys.trace, keys.flight,
-                   keys.check, keys.run_by, keys.quiet, found.is_set("values"), keys.listen, keys.tags)
+                   keys.check, keys.run_by, keys.quiet, found.is_set("values"), keys.listen, keys.tags, keys.tree)

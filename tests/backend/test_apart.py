@@ -77,8 +77,8 @@ def test_rank_0_starts_a_switch_that_all_reach(tmp_path):
     zero, one, two, three = judge(results)
     (first,) = zero
     assert first.startswith("tcp:127.0.0.1:") and first in one and first in two and first in three
-    assert len(one) == len(two) == 2, "that, and one of their own machine for the group that lies there"
-    assert set(one) & set(two) == set(one) and not next(name for name in one if name != first).startswith("tcp:")
+    assert len(one) == len(two) == 3, "that, one of their machine below it, and one for the group that lies there"
+    assert one == two and sum(name.startswith("tcp:") for name in one) == 1
     assert len(three) == 1, "groups that others' rank 0 leads find the same switch"
     assert f"4 ranks sum through a switch of their own at {first}, process " in results[0].errors
     assert "256 int32 a packet" in results[0].errors and "frames by udp" in results[0].errors
