@@ -302,8 +302,8 @@ def release(name: str, wait: float = 2.0) -> None:
         _told.discard(each)
         _machines.pop(each, None)
         _below.pop(each, None)
-        if root := _roots.pop(each, ""):
-            _below.pop(root, None)
+        if (root := _roots.pop(each, "")) and _below.get(root) == each:
+            del _below[root]
         if process := _processes.pop(each, None):
             process.close(wait)
 

@@ -8,7 +8,7 @@ from capabilities import need
 
 need("cc", "torch")
 
-from ranks import run, succeed  # noqa: E402
+from ranks import EXACT_SUMS, run, succeed  # noqa: E402
 
 from ina.backend import machine_switches  # noqa: E402
 
@@ -84,6 +84,32 @@ def test_all_hear_why_a_job_of_the_tree_is_over(tmp_path, victim, killer, words)
     for rank, each in enumerate(ran):
         if (victim, rank) != ("rank", killer):
             assert words in each.report["error"], (rank, each.report)
+
+
+@pytest.mark.later
+@pytest.mark.parametrize(("dead", "same"), [(1, True), (2, False)])
+def test_those_who_are_left_use_the_switch_processes_that_are_left(tmp_path, dead, same):
+    """Rank 2 has started that of its machine; rank 3 without it is alone there."""
+    ran = run(tmp_path, 4, APART + EXACT_SUMS + f"""
+rank, n = start()
+sums()
+before = dist.group.WORLD.switch
+meet()
+if rank == {dead}: os.kill(os.getpid(), signal.SIGKILL)
+try:
+    while True: dist.all_reduce(torch.ones(10_000))
+except RuntimeError as error: say(error=str(error))
+ina.backend.shrink_group()
+sums()
+say(before=before, after=dist.group.WORLD.switch, roots=[*rendezvous._roots.values()])
+dist.destroy_process_group()
+say(left=[*rendezvous._pids, *rendezvous._below, *rendezvous._roots, *rendezvous._machines])
+""", **NEAR)
+    left = succeed([each for rank, each in enumerate(ran) if rank != dead])
+    root = left[0]["before"]
+    assert [each["after"] for each in left] == ([each["before"] for each in left] if same else 3 * [root])
+    assert [each["roots"] for each in left] == [[], *[[root] if same else []] * 2]
+    assert not any(each["left"] for each in left)
 
 
 @pytest.mark.later
