@@ -254,3 +254,15 @@ def test_torchrun_alone_trains_on_four_servers(tmp_path):
         apart = reports([Process(tmp_path, f"launcher{n}", [*server.inside, *torchrun, "--node-rank", str(n), str(RANK), "bytes"],
                                  GLOO_SOCKET_IFNAME=CARD, INA_CODEC="block") for n, server in enumerate(servers)])
     assert all(each["sums"] > 0 and each["values"] == apart[0]["values"] for each in apart)
+
+
+def test_torchrun_alone_sums_the_ranks_of_a_server_there(tmp_path):
+    """Rank 0's switch process has one below it on the other server, which sums its two ranks."""
+    with server_network(tmp_path, 2) as servers:
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2", "--master-addr",
+                    servers[0].name, "--master-port", "29500"]
+        launchers = [Process(tmp_path, f"launcher{n}", [*server.inside, *torchrun, "--node-rank", str(n), str(RANK), "bytes"],
+                             GLOO_SOCKET_IFNAME=CARD, INA_CODEC="block", INA_QUIET="false") for n, server in enumerate(servers)]
+        said = reports(launchers)
+    assert all(each["sums"] > 0 and each["values"] == said[0]["values"] for each in said)
+    assert "1 switch process below it sums the 2 ranks of its machine first" in launchers[0].err.read_text()
