@@ -93,10 +93,10 @@ def agree(store: dist.Store, rank: int, reports: Sequence[Mapping[str, Any]], le
         if rank in led:
             seconds = min(START, timeout.total_seconds())
             try:
-                said, process = _switch_here(reports[rank]["below_roots"].get(root.name, ""), root, settings, seconds)
+                answer, process = _switch_here(reports[rank]["below_roots"].get(root.name, ""), root, settings, seconds)
             except (RuntimeError, ValueError, OSError) as error:
-                said = {"failure": reason(error)}
-            store.set(f"machine/{rank}", json.dumps(said))
+                answer = {"failure": reason(error)}
+            store.set(f"machine/{rank}", json.dumps(answer))
         keys = [f"machine/{each}" for each in led]
         try:
             store.wait(keys, timeout)
