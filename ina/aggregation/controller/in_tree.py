@@ -13,7 +13,7 @@ from ina.aggregation.control_socket.tree_paths import MOST_LEVELS, Share
 from ina.aggregation.controller.job_records import Branch
 from ina.aggregation.entries import Child, Parent
 from ina.aggregation.worker import SWITCH
-from ina.aggregation.worker.addresses import worker_address
+from ina.aggregation.worker import addresses as worker_addresses
 from ina.net.ports import Address
 
 
@@ -56,10 +56,11 @@ class Part:
         """Returns the addresses of all workers: that of the seat by which a worker's packets come; of those that are not below,
         which have none here, that of seat 0. A switch below has the address of every switch, from which its own workers expect
         results; its port tells its packets from others'. ``udp_port``: the program's, at which switches take packets."""
-        addresses = [worker_address(number, 0)] * workers
+        seats = worker_addresses.addresses(number, len(self.share.seats), ())
+        addresses = [seats[0]] * workers
         for seat, child in enumerate(self.share.seats):
             if isinstance(child, int):
-                addresses[child] = worker_address(number, seat)
+                addresses[child] = seats[seat]
             else:
                 for worker in self.share.below[child]:
                     addresses[worker] = replace(SWITCH, port=udp_port)
