@@ -263,6 +263,6 @@ def test_torchrun_alone_sums_the_ranks_of_a_server_there(tmp_path):
                     servers[0].name, "--master-port", "29500"]
         launchers = [Process(tmp_path, f"launcher{n}", [*server.inside, *torchrun, "--node-rank", str(n), str(RANK), "bytes"],
                              GLOO_SOCKET_IFNAME=CARD, INA_CODEC="block", INA_QUIET="false") for n, server in enumerate(servers)]
-        said = reports(launchers)
-    assert all(each["sums"] > 0 and each["values"] == said[0]["values"] for each in said)
+        results = reports(launchers)
+    assert all(each["sums"] > 0 and each["values"] == results[0]["values"] for each in results)
     assert "1 switch process below it sums the 2 ranks of its machine first" in launchers[0].err.read_text()
